@@ -1,0 +1,46 @@
+# On a machine that has only Python and make, each of these sets up what it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-fast test-lowest lint format bench build clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group lint --group build
+	@touch $(READY)
+
+demo: $(READY)  ## a run is written, its writer killed, and everything read back
+	@$(BIN)/python examples/demo.py
+
+test: $(READY)  ## all tests, real kills included
+	$(BIN)/python -m pytest -q
+
+test-fast: $(READY)  ## without the slow ones
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.5"
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable . --group test
+	$(VENV)-lowest/bin/python -m pytest -q -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## figures, side by side in one run, against the targets
+	$(BIN)/python -m bench
+
+build: $(READY)
+	$(BIN)/python -m build --outdir dist .
+
+clean:
+	rm -rf $(VENV) $(VENV)-lowest dist build .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,155 @@
+"""Followers: the two shells around `_replay`, one that blocks and one that awaits.
+
+A follower of a run that this process writes reads what the run's lane holds, which a kill can no longer take away; any
+other one reads the store, and is woken when SQLite says that somebody has written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from typing import Final
+
+from ._replay import Page, Replay, Step
+from ._writer import Writer
+from .errors import RunNotFound
+from .events import Event
+
+PAGE: Final = 512
+_LONGEST_NAP: Final = 1.0
+"""Seconds after which a follower looks without having been woken: a wake-up that gets lost costs no more than that."""
+
+
+def look(writer: Writer, run_id: str, after: int, *, doubtful: bool = False) -> Page:
+    """The next page of a run. Blocks for as long as the store takes."""
+    page = look_here(writer, run_id, after)
+    if page is not None and not (doubtful and not page.events):
+        return page
+    events = writer.store.read(run_id, after, PAGE)
+    if events or page is not None:
+        return Page(events, ended=page.ended if page is not None else False)
+    run = writer.store.run(run_id)
+    if run is None:
+        raise RunNotFound(run_id=run_id, url=writer.store.url)
+    # Read again after the status: what came with the end must not be missed.
+    return Page(writer.store.read(run_id, after, PAGE), ended=run.ended)
+
+
+def look_here(writer: Writer, run_id: str, after: int) -> Page | None:
+    """The next page from memory, or None if it has to come from the store."""
+    lane = writer.intake.lanes.get(run_id)
+    if lane is None or lane.shut:
+        return None
+    ended = lane.ended  # before its events: an end in between must not make an older page look like the last one
+    events = lane.tail(after, PAGE)
+    return None if events is None else Page(events, ended)
+
+
+def follow(writer: Writer, replay: Replay) -> Iterator[Event]:
+    """Every event, as long as the run lives. Blocks between them."""
+    waiter = _Sleeper()
+    try:
+        while replay.step is not Step.DONE:
+            doubtful = False
+            if replay.step is Step.WAIT:
+                # Not woken for long: the run may have gone on elsewhere, with an owner that has claimed it.
+                doubtful = not waiter.sleep(_LONGEST_NAP)
+                replay.woken()
+            # Before reading, so that a wake-up that comes after it makes the next sleep return at once.
+            waiter.listen(writer, replay.run_id)
+            yield from replay.accept(look(writer, replay.run_id, replay.after, doubtful=doubtful))
+    finally:
+        waiter.stop_listening(writer, replay.run_id)
+
+
+async def afollow(
+    writer: Writer, replay: Replay, off_loop: Callable[[Callable[[], Page]], Awaitable[Page]]
+) -> AsyncIterator[Event]:
+    """Every event, as long as the run lives."""
+    waiter = _LoopSleeper(asyncio.get_running_loop(), writer)
+    try:
+        while replay.step is not Step.DONE:
+            doubtful = False
+            if replay.step is Step.WAIT:
+                doubtful = not await waiter.sleep(_LONGEST_NAP)
+                replay.woken()
+            waiter.listen(writer, replay.run_id)
+            # In memory: no reason to leave the loop.
+            page = None if doubtful else look_here(writer, replay.run_id, replay.after)
+            if page is None:
+                page = await off_loop(partial(look, writer, replay.run_id, replay.after, doubtful=doubtful))
+            for event in replay.accept(page):
+                yield event
+    finally:
+        waiter.stop_listening(writer, replay.run_id)
+
+
+class _Listener:
+    """Signed up with the lane of a run of this process, or else with the writer, which watches the store."""
+
+    def wake(self) -> None:
+        raise AssertionError("each kind of listener says how it is woken")
+
+    def listen(self, writer: Writer, run_id: str) -> None:
+        lane = writer.intake.lanes.get(run_id)
+        if lane is None or lane.shut:
+            writer.listeners.add(self)
+            if writer.intake.asleep:
+                writer.poke()
+        elif self not in lane.waiters:
+            lane.waiters.append(self)
+
+    def stop_listening(self, writer: Writer, run_id: str) -> None:
+        writer.listeners.discard(self)
+        lane = writer.intake.lanes.get(run_id)
+        if lane is not None and self in lane.waiters:
+            lane.waiters.remove(self)
+
+
+class _Sleeper(_Listener):
+    """Sleeps in its thread."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def sleep(self, longest: float) -> bool:
+        woken = self._event.wait(longest)
+        self._event.clear()
+        return woken
+
+
+class _LoopSleeper(_Listener):
+    """Sleeps in its event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, writer: Writer) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._writer = writer
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        if threading.get_ident() == self._thread:
+            # A callback rather than the event itself: this may be in the middle of anything.
+            if not self._loop.is_closed():
+                self._loop.call_soon(self._event.set)
+        else:
+            # Waking a loop from outside writes to a pipe, and gives up the GIL: not in an append. The writer does it.
+            self._writer.errands.append(self._wake_from_outside)
+            self._writer.poke()
+
+    def _wake_from_outside(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def sleep(self, longest: float) -> bool:
+        try:
+            return await asyncio.wait_for(self._event.wait(), longest)
+        except (asyncio.TimeoutError, TimeoutError):
+            return False
+        finally:
+            self._event.clear()

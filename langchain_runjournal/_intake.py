@@ -1,0 +1,375 @@
+"""Where events come in: `append` numbers them, makes them safe from a kill, and leaves them for the writer.
+
+Rule: observers never wait. Nothing here does I/O, holds its lock for more than a few microseconds or gives up the GIL,
+with one exception, `Spool.rotate`, when a burst outruns the writer.
+
+The lock is for those who append. The writer and the followers do without it: what a lane holds only grows at its end,
+by single operations that the interpreter does not divide, and only the writer takes away from its beginning, under
+`Lane.tail_lock`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import Final, NamedTuple
+
+from ._clock import Clock
+from ._lane import Lane
+from ._segments import encode_value
+from ._spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
+from .errors import RunFenced, RunJournalError, WriteFailed
+from .events import MARKS, Event, Kind
+
+logger = logging.getLogger("langchain_runjournal")
+
+_KEPT_LANES: Final = 10_000
+_OVERFLOW_BYTES: Final = 8 << 20
+_OVERFLOW_COST: Final = 200  # bytes that an event in the overflow takes besides its text
+
+
+class _Entry(NamedTuple):
+    """One event on its way in."""
+
+    run_id: str
+    kind: Kind
+    call: str | None
+    at: int
+    type: int
+    json: str
+
+
+class _Overflow:
+    """Events that the spool has no room for: in memory, not numbered yet, adjacent deltas of a call merged."""
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[_Entry, list[str]]] = deque()
+        self._last_of: dict[str, tuple[_Entry, list[str]]] = {}
+        self._lost: dict[str, int] = {}
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self._lost)
+
+    def add(self, entry: _Entry) -> bool:
+        """Keep it, or return False and count it as lost. Marks are kept always: there are few, and they decide."""
+        if entry.kind not in MARKS and (self._lost or self.bytes > _OVERFLOW_BYTES):
+            self._lost[entry.run_id] = self._lost.get(entry.run_id, 0) + 1
+            return False
+        before = self._last_of.get(entry.run_id)
+        if before and entry.type == before[0].type == TEXT and entry.call == before[0].call:
+            # Two JSON strings make one: what was said stays, only the seam goes.
+            before[1].append(entry.json[1:-1])
+            self.bytes += len(entry.json)
+            return True
+        kept = (entry, [entry.json[1:-1]] if entry.type == TEXT else [])
+        self.entries.append(kept)
+        self._last_of[entry.run_id] = kept
+        self.bytes += len(entry.json) + _OVERFLOW_COST
+        return True
+
+    def first(self, at: int) -> _Entry | None:
+        """The oldest entry, left in place; after the last one, a `run.lost` for each run that lost some."""
+        if self.entries:
+            entry, texts = self.entries[0]
+            return entry._replace(json='"' + "".join(texts) + '"') if texts else entry
+        for run_id, lost in self._lost.items():
+            return _Entry(run_id, "run.lost", None, at, VALUE, json.dumps(["run.lost", {"events": lost}]))
+        return None
+
+    def drop_first(self) -> None:
+        """The oldest entry has found its place."""
+        if self.entries:
+            kept = self.entries.popleft()
+            self.bytes -= len(kept[0].json) + _OVERFLOW_COST + sum(map(len, kept[1][1:]))
+            if self._last_of.get(kept[0].run_id) is kept:
+                del self._last_of[kept[0].run_id]
+        else:
+            del self._lost[next(iter(self._lost))]
+
+
+class Mark(NamedTuple):
+    """A moment in the order of all appends: everything up to `ticket` lies before `pos` in `file`."""
+
+    ticket: int
+    file: SpoolFile | None
+    pos: int
+
+
+class Intake:
+    """All that was appended and is not in the store yet."""
+
+    def __init__(self, url: str, clock: Clock, spool: Spool | None, wake: Callable[[], None], room: int) -> None:
+        self._url = url
+        self._wall = clock.wall
+        self.spool = spool
+        self._wake = wake
+        self._room = room
+        # Reentrant, because a finaliser or a signal handler may append in the middle of an append of its own thread.
+        self._lock = threading.RLock()
+        self._inside = False
+        self._nested: deque[_Entry] = deque()
+        self._overflow = _Overflow()
+        self._slots = 0
+        self._forgotten = False
+        self._ended: deque[Lane] = deque()
+        self.lanes: dict[str, Lane] = {}
+        self.dirty: deque[Lane] = deque()
+        self.count = 0
+        self.durable = 0
+        self.lost = 0
+        self.refused: dict[str, int] = {}
+        self.unreadable = 0
+        self.closed = False
+        self.late = 0
+        self.asleep = False
+
+    def append(self, event: Event) -> None:
+        """See `RunJournal.append`."""
+        try:
+            value = event._value
+            if type(value) is str:
+                text = encode_basestring(value)
+                kind_of_record = TEXT
+                try:
+                    raw = text.encode()
+                except UnicodeEncodeError:
+                    text = encode_basestring_ascii(value)
+                    raw = text.encode()
+            else:
+                text = encode_value(event.kind, value)
+                kind_of_record = VALUE
+                raw = text.encode()
+            at = round(event.at * 1000) if event.at else self._wall()
+            with self._lock:
+                if self._inside:
+                    # Kept when the outer append of this thread returns, which is before this one can be observed to have.
+                    self._nested.append(_Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
+                    return
+                self._inside = True
+                try:
+                    if self._overflow or not self._place(
+                        event.run_id, event.kind, event.call_id, at, kind_of_record, text, raw
+                    ):
+                        self._keep_for_later(_Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
+                    while self._nested:
+                        self._keep_for_later(self._nested.popleft())
+                        self.refill(16)
+                finally:
+                    self._inside = False
+        except Exception:
+            # Whatever it was, the agent goes on; the next barrier tells.
+            self.unreadable += 1
+            logger.exception("an event could not be kept: %.200r", event)
+
+    def _place(
+        self,
+        run_id: str,
+        kind: Kind,
+        call: str | None,
+        at: int,
+        type: int,
+        text: str,
+        raw: bytes,
+        force: bool = False,
+    ) -> bool:
+        """Number the event and make it safe. False when there is no room, unless forced to do without the spool."""
+        lane = self.lanes.get(run_id)
+        if lane is None:
+            lane = self._open_lane(run_id, kind)
+        if lane.shut or self.closed:
+            self._refuse(lane)
+            return True
+        try:
+            seq = lane.seq + 1
+            spool = self.spool
+            if force:
+                lane.file = None  # the spool lacks this one: what follows is introduced anew
+            elif spool is None:
+                if self.count - self.durable >= self._room:
+                    return False
+            elif not (
+                lane.file is spool.file and lane.spool_call == call and spool.put(lane.slot, seq, at, type, raw)
+            ) and not self._put_slowly(spool, lane, call, (seq, at, type, raw)):
+                return False
+            if call != lane.call:
+                lane.switch(seq, call)
+            if kind in MARKS:
+                lane.mark(seq, kind, at, text)
+            pend = lane.pend
+            pend += (at - lane.at, text)
+            lane.at = at
+            lane.seq = seq
+        except BaseException:
+            lane.heal()
+            raise
+        finally:
+            self.count += 1
+            if not lane.dirty:
+                lane.dirty = True
+                self.dirty.append(lane)
+        if kind == "run.end" and not lane.ended:
+            # After `pend` has it: a follower that sees the flag must find the event.
+            lane.ended = True
+            self._ended.append(lane)
+            self._forget_old_lanes()
+        if lane.waiters:
+            lane.wake_waiters()
+        if self.asleep:
+            self.asleep = False
+            self._wake()
+        return True
+
+    def _put_slowly(self, spool: Spool, lane: Lane, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
+        """Put a record that needs more than itself: a new file, the introduction of its run, another call."""
+        for attempt in range(2):
+            if self._introduce(spool, lane) and self._switch(spool, lane, call) and spool.put(lane.slot, *record):
+                return True
+            need = len(record[3]) + len(lane.run_id) + len(call or "") + 400
+            if attempt or not spool.rotate(need, self.count):
+                break
+        return False
+
+    def _introduce(self, spool: Spool, lane: Lane) -> bool:
+        if lane.file is spool.file:
+            return True
+        about = json.dumps({"run_id": lane.run_id, "epoch": lane.epoch}).encode()
+        if not spool.put(lane.slot, lane.seq, lane.at, OPEN, about):
+            return False
+        lane.file, lane.spool_call = spool.file, None
+        return True
+
+    def _switch(self, spool: Spool, lane: Lane, call: str | None) -> bool:
+        if lane.spool_call == call:
+            return True
+        if not spool.put(lane.slot, lane.seq, lane.at, CALL, json.dumps(call).encode()):
+            return False
+        lane.spool_call = call
+        return True
+
+    # --- lanes --------------------------------------------------------------------------------------------------------
+
+    def _open_lane(self, run_id: str, kind: Kind) -> Lane:
+        self._slots += 1
+        lane = self.lanes[run_id] = Lane(run_id, self._slots)
+        if self._forgotten and kind != "run.start":
+            # It may be one of those that were forgotten: then its seq is not known, and a guess would overwrite.
+            lane.shut = RunFenced(run_ids=[run_id], refused=0)
+        return lane
+
+    def shut_out(self, run_id: str) -> None:
+        """A run that another process owns: what is appended to it here is refused."""
+        self._open_lane(run_id, "run.start").shut = RunFenced(run_ids=[run_id], refused=0)
+
+    def adopt(self, run_id: str, epoch: int, seq: int) -> None:
+        """A run that was claimed: from now on it can be appended to here."""
+        with self._lock:
+            self._slots += 1
+            lane = Lane(run_id, self._slots, epoch=epoch, seq=seq)
+            old = self.lanes.get(run_id)
+            if old:
+                lane.waiters = old.waiters
+            self.lanes[run_id] = lane
+
+    def _forget_old_lanes(self) -> None:
+        while len(self._ended) > _KEPT_LANES:
+            lane = self._ended.popleft()
+            if not lane.dirty and self.lanes.get(lane.run_id) is lane:
+                del self.lanes[lane.run_id]
+                self._forgotten = True
+
+    def _refuse(self, lane: Lane) -> None:
+        if self.closed:
+            self.late += 1
+            logger.error("an event of run %s came after the journal was closed: it was not kept", lane.run_id)
+            return
+        if not self.refused.get(lane.run_id):
+            logger.error("events of run %s are refused: it belongs to another owner", lane.run_id)
+        self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + 1
+
+    def fence(self, run_id: str, error: RunJournalError) -> None:
+        """Another owner has the run: refuse what waits for it, and what comes."""
+        with self._lock:
+            lane = self.lanes[run_id]
+            lane.shut = error
+            dropped = lane.drop_all()
+            if dropped:
+                logger.error("%d events of run %s are refused: %s", dropped, run_id, error)
+            self.refused[run_id] = self.refused.get(run_id, 0) + dropped
+
+    # --- under pressure -----------------------------------------------------------------------------------------------
+
+    def _keep_for_later(self, entry: _Entry) -> None:
+        if not self._overflow:
+            logger.info("the spool of %s has no room: events wait in memory", self._url)
+        if not self._overflow.add(entry):
+            if not self.lost:
+                logger.error("nothing could be written to %s for too long: events are being lost", self._url)
+            self.lost += 1
+        if self.asleep:
+            self.asleep = False
+            self._wake()
+
+    def refill(self, most: int, *, force: bool = False) -> bool:
+        """Find places for what waits in the overflow, oldest first. True when nothing waits any more.
+
+        With `force` the first one finds its place in memory, for the writer to store: there is no other.
+        """
+        with self._lock:
+            outer, self._inside = self._inside, True
+            try:
+                for _ in range(most):
+                    entry = self._overflow.first(self._wall())
+                    if entry is None or not self._place(*entry, entry.json.encode(), force):
+                        break
+                    force = False
+                    self._overflow.drop_first()
+                while self._nested and not outer:
+                    self._keep_for_later(self._nested.popleft())
+                return not self._overflow
+            finally:
+                self._inside = outer
+
+    @property
+    def waiting(self) -> int:
+        """How many events are not in the store yet."""
+        return sum(len(lane.pend) // 2 for lane in list(self.lanes.values())) + self.overflowing
+
+    @property
+    def overflowing(self) -> int:
+        """How many events wait in memory only, for lack of room."""
+        return len(self._overflow.entries)
+
+    def moment(self) -> Mark:
+        """Now, in the order of all appends."""
+        with self._lock:
+            spool = self.spool
+            return Mark(self.count, spool.file if spool else None, spool.file.pos if spool else 0)
+
+    def close(self) -> None:
+        """Refuse whatever comes from now on. What came before stays, for the writer."""
+        with self._lock:
+            self.closed = True
+
+    def complaint(self) -> RunJournalError | None:
+        """What the next barrier has to tell, once."""
+        with self._lock:
+            refused, self.refused = self.refused, {}
+            lost, self.lost = self.lost, 0
+            unreadable, self.unreadable = self.unreadable, 0
+        if refused:
+            return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
+        if lost or unreadable:
+            reason = f"{unreadable} events could not be encoded" if unreadable else "it could not be for too long"
+            return WriteFailed(url=self._url, reason=reason, waiting=0, where="nowhere", lost=lost + unreadable)
+        return None
+
+    def take_late(self) -> int:
+        """How many events came after the end, once."""
+        with self._lock:
+            late, self.late = self.late, 0
+            return late

@@ -1,0 +1,454 @@
+"""`RunJournal`: the durable record of runs, and the twins of its verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Final, Literal, TypeVar, get_args
+
+from . import _follow, _process
+from ._clock import Clock, SystemClock
+from ._intake import Intake
+from ._ownership import new_owner
+from ._recover import SpoolReport
+from ._replay import Replay
+from ._spool import Spool
+from ._writer import Writer
+from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunFenced, RunJournalError, RunNotFound
+from .events import Event, Run, RunStatus
+from .stores import Store, Synchronous, open_store
+
+logger = logging.getLogger("langchain_runjournal")
+
+Cause = Literal["stop", "disconnect", "timeout", "shutdown", "crash", "superseded"]
+CAUSES: Final[tuple[str, ...]] = get_args(Cause)
+_MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds before it merges and drops
+_T = TypeVar("_T")
+
+
+class RunJournal:
+    """A durable, ordered record of runs.
+
+    `url` is the path of a SQLite file (made if it is not there), ``sqlite:///absolute/path.db``, ``":memory:"``, or a
+    `Store`. Use it as ``with`` or ``async with``, or call `close`. One journal may be used from any number of threads and
+    event loops; any number of processes may open the same file.
+
+    `synchronous`: with "normal", what is durable survives a killed process; with "full", the loss of power as well.
+    `lease`: seconds without a heartbeat after which a journal on another machine counts as gone (on the same machine a
+    dead process is noticed at once). `busy_timeout`: seconds to wait for another process that holds the lock of the
+    file. `spool_limit`: bytes on disk that may wait for the store before events are merged, and then dropped with an
+    error at the next barrier; in memory it can come to four times as much.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Store,
+        *,
+        synchronous: Synchronous = "normal",
+        lease: float = 15.0,
+        busy_timeout: float = 5.0,
+        spool_limit: int = 32 << 20,
+        clock: Clock | None = None,
+    ) -> None:
+        for name, value in (("lease", lease), ("busy_timeout", busy_timeout), ("spool_limit", spool_limit)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+                raise InvalidArgument(name=name, expected="a number above 0", value=value)
+        self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
+        self._lease = lease
+        self._spool_limit = int(spool_limit)
+        self._busy_timeout = busy_timeout
+        self._clock = clock or SystemClock()
+        self._stop_calls: dict[str, list[Callable[[str], object]]] = {}
+        self._stop_lock = threading.Lock()
+        self._readers: concurrent.futures.ThreadPoolExecutor | None = None
+        self._closed = False
+        try:
+            self._start(frozenset())
+        except BaseException:
+            self._store.close()
+            raise
+        _process.register(self)
+
+    def _start(self, not_ours: frozenset[str]) -> None:
+        owner = new_owner(self._lease)
+        writer = Writer(self._store, owner, self._clock, None, _MEMORY_ROOM)
+        # Others must find the owner before its spool: a spool without an owner is a dead one's.
+        self._store.beat(owner)
+        try:
+            writer.collect()
+        except (RunJournalError, OSError):
+            logger.exception("could not bring all that was left behind into %s; it is tried again later", self.url)
+        if self._store.path is not None:
+            try:
+                ids = self._store.store_id, bytes.fromhex(owner.owner_id)
+                writer.intake.spool = Spool(self._store.path, *ids, limit=self._spool_limit)
+            except (OSError, ValueError) as exc:
+                logger.warning(
+                    "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 50 ms, and"
+                    " a kill loses those",
+                    self._store.path,
+                    exc,
+                )
+        for run_id in not_ours:
+            writer.intake.shut_out(run_id)
+        # Weak, so that the thread does not keep a journal alive that everybody else has dropped.
+        writer.on_stop = _weak_stop(weakref.ref(self))
+        self._writer = writer
+        self._intake: Intake | _process.Asleep = writer.intake
+        # A journal that is dropped without close() is drained all the same, and its thread ends.
+        self._finalizer = weakref.finalize(self, writer.leave)
+        self._finalizer.atexit = False
+        writer.start()
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The URL of the store."""
+        return self._store.url
+
+    @property
+    def owner_id(self) -> str:
+        """What names this journal as the owner of its runs."""
+        return self._writer.owner.owner_id
+
+    @property
+    def recovered(self) -> tuple[SpoolReport, ...]:
+        """What this journal has found in the spools of processes that are gone, since it was opened."""
+        return tuple(self._writer.reports)
+
+    def __repr__(self) -> str:
+        return f"RunJournal({self.url!r}{', closed' if self._closed else ''})"
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, event: Event) -> None:
+        """Add an event to its run, from any thread, also from a running event loop.
+
+        Does no I/O, does not wait and does not raise. When it returns, a killed process no longer loses the event; it is
+        durable in the store some 20 ms later, or when `flush` returns. The first event of a run begins the run, and makes
+        this journal its owner. What goes wrong is logged, and raised by the next `flush`.
+        """
+        self._intake.append(event)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when everything that was appended before is durable in the store.
+
+        Raises `WriteFailed` when the store cannot be written (nothing is lost by that: it is tried again), `RunFenced`
+        when events were refused because their run belongs to somebody else, `FlushTimeout` after `timeout` seconds.
+        """
+        barrier = self._barrier()
+        try:
+            barrier.result(_seconds("timeout", timeout))
+        except concurrent.futures.TimeoutError:
+            if barrier.done():
+                raise  # it is the barrier's own
+            barrier.cancel()
+            raise FlushTimeout(url=self.url, timeout=timeout) from None
+
+    async def aflush(self, timeout: float | None = None) -> None:
+        """Same as :meth:`flush`, without blocking the loop. Cancelling it harms nobody."""
+        barrier = self._barrier()
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(barrier), _seconds("timeout", timeout))
+        except (asyncio.TimeoutError, TimeoutError) as exc:
+            if isinstance(exc, RunJournalError):
+                raise
+            raise FlushTimeout(url=self.url, timeout=timeout) from None
+
+    def _barrier(self) -> concurrent.futures.Future[None]:
+        self._check_open()
+        return self._writer.barrier()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> Run:
+        """The run as it stands now, with all that this process has appended to it. Raises `RunNotFound`."""
+        self._check_open()
+        lane = self._intake.lanes.get(_text("run_id", run_id))
+        self._catch_up(lane is not None and bool(lane.pend))
+        run = self._store.run(run_id)
+        if run is None:
+            raise RunNotFound(run_id=run_id, url=self.url)
+        return run
+
+    async def arun(self, run_id: str) -> Run:
+        """Same as :meth:`run`, without blocking the loop."""
+        return await self._off_loop(partial(self.run, run_id))
+
+    def runs(
+        self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
+    ) -> list[Run]:
+        """The runs of a thread, or with a status, or all; newest first. `limit=None` for every one."""
+        self._check_open()
+        if status is not None and status not in list(RunStatus):
+            raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
+        wanted = None if status is None else RunStatus(status)
+        self._catch_up(self._intake.waiting > 0)
+        return self._store.runs(thread_id=thread_id, status=wanted, limit=_count("limit", limit))
+
+    async def aruns(
+        self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
+    ) -> list[Run]:
+        """Same as :meth:`runs`, without blocking the loop."""
+        return await self._off_loop(partial(self.runs, thread_id, status, limit))
+
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        """The events of a run with a larger seq than `after`, in order, at most `limit`. Raises `RunNotFound`."""
+        self._check_open()
+        after = _count("after", after) or 0
+        limit = _count("limit", limit)
+        _text("run_id", run_id)
+        events = self._store.read(run_id, after, limit)
+        missing = None if limit is None else limit - len(events)
+        lane = self._intake.lanes.get(run_id)
+        if lane is not None and not lane.shut and missing != 0:
+            tail = lane.tail(events[-1].seq if events else after, 1 << 62 if missing is None else missing)
+            if tail is None:  # stored in the meantime
+                return self.read(run_id, after, limit)
+            events += tail
+        elif not events and self._store.run(run_id) is None:
+            raise RunNotFound(run_id=run_id, url=self.url)
+        return events
+
+    async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        """Same as :meth:`read`, without blocking the loop."""
+        return await self._off_loop(partial(self.read, run_id, after, limit))
+
+    def follow(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        """Every event of a run with a larger seq than `after`: what is there, then live, each once and in order.
+
+        Ends after `run.end`, or at once when the run has ended and nothing is left. Works on runs of other processes. It
+        shows nothing that a killed process could still lose, so `after` is a safe place to come back to. A run whose owner
+        has died is followed until somebody claims and ends it. Raises `RunNotFound` at the first step.
+        """
+        self._check_open()
+        return _follow.follow(self._writer, self._replay(run_id, after))
+
+    def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """Same as :meth:`follow`, for ``async for``."""
+        self._check_open()
+        return _follow.afollow(self._writer, self._replay(run_id, after), self._off_loop)
+
+    def _replay(self, run_id: str, after: int) -> Replay:
+        return Replay(_text("run_id", run_id), _count("after", after) or 0, self.url)
+
+    def _catch_up(self, needed: bool) -> None:
+        """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
+        if needed:
+            barrier = self._writer.barrier(quiet=True)
+            concurrent.futures.wait([barrier], timeout=2 * self._busy_timeout)
+            if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
+                logger.debug("reading %s without what could not be written yet", self.url)
+
+    # --- stopping -----------------------------------------------------------------------------------------------------
+
+    def stop(self, run_id: str, cause: Cause = "stop") -> Run:
+        """Ask the owner of a run to stop it; the request is durable when this returns.
+
+        The owner sees it at once if it is this journal, and within a second in another process. Asking twice is the same
+        as asking once: the first cause stays. Returns the run as it stands: one that had ended is returned as it ended,
+        without a request. Raises `RunNotFound`.
+        """
+        if cause not in CAUSES:
+            raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+        run = self.run(run_id)
+        if not run.ended:
+            run = self._store.request_stop(run_id, cause) or run
+        if run.stop is not None and not run.ended and run.owner == self.owner_id:
+            self._stop_here(run_id, run.stop)
+        return run
+
+    async def astop(self, run_id: str, cause: Cause = "stop") -> Run:
+        """Same as :meth:`stop`, without blocking the loop."""
+        return await self._off_loop(partial(self.stop, run_id, cause))
+
+    def stop_requested(self, run_id: str) -> str | None:
+        """The cause of a stop request for a run that this journal owns, or None. No I/O: ask as often as you like."""
+        lane = self._intake.lanes.get(run_id)
+        return lane.stop if lane is not None else None
+
+    def on_stop(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
+        """Call `callback(cause)` once when a stop is asked for a run that this journal owns; at once if it was already.
+
+        It is called from whatever thread notices, so it should only set something in motion. Returns what takes it back.
+        """
+        with self._stop_lock:
+            self._stop_calls.setdefault(run_id, []).append(callback)
+        cause = self.stop_requested(run_id)
+        if cause is not None:
+            self._call_stops(run_id, cause)
+
+        def remove() -> None:
+            with self._stop_lock:
+                callbacks = self._stop_calls.get(run_id, [])
+                if callback in callbacks:
+                    callbacks.remove(callback)
+                if not callbacks:
+                    self._stop_calls.pop(run_id, None)
+
+        return remove
+
+    def _stop_here(self, run_id: str, cause: str) -> None:
+        lane = self._intake.lanes.get(run_id)
+        if lane is None or lane.shut:
+            return
+        with self._stop_lock:
+            first, lane.stop = lane.stop is None, lane.stop or cause
+        if first:
+            self.append(Event(run_id=run_id, kind="run.stop", data={"cause": cause}))
+            self._call_stops(run_id, cause)
+
+    def _call_stops(self, run_id: str, cause: str) -> None:
+        with self._stop_lock:
+            callbacks = self._stop_calls.pop(run_id, [])
+        for callback in callbacks:
+            try:
+                callback(cause)
+            except Exception:
+                logger.exception("a callback for the stop of run %s failed", run_id)
+
+    # --- owning, pruning ----------------------------------------------------------------------------------------------
+
+    def claim(self, run_id: str) -> bool:
+        """Take over a run whose owner is gone: from now on it can be appended to here, and nowhere else.
+
+        What the owner left in its spool is brought in first. Of several that try, one gets True. False when the owner
+        lives, or may live (on another machine, until its lease has run out: ask again), or when the run has ended and is
+        settled. True also when it is this journal's already. Raises `RunNotFound`.
+        """
+        run = self.run(run_id)
+        if run.ended and run.settled:
+            return False
+        if run.owner == self.owner_id:
+            return True
+        owner = next((owner for owner in self._store.owners() if owner.owner_id == run.owner), None)
+        if owner is not None and self._writer.watch.verdict(owner, self._clock.monotonic()) != "gone":
+            return False
+        if run.owner is not None:
+            self._writer.collect_from(run.owner)
+        if not self._store.claim(run_id, self.owner_id, run.epoch):
+            return False
+        run = self.run(run_id)
+        self._writer.intake.adopt(run_id, run.epoch, run.last_seq)
+        return True
+
+    async def aclaim(self, run_id: str) -> bool:
+        """Same as :meth:`claim`, without blocking the loop."""
+        return await self._off_loop(partial(self.claim, run_id))
+
+    def prune(self, older_than: float | timedelta | None = None, keep_last: int | None = None) -> list[str]:
+        """Delete whole runs, and return their ids: those that ended more than `older_than` (seconds, or a timedelta) ago
+        and, counted by their end, are not among the `keep_last` last ones.
+
+        Runs that are running, paused, or ended but not settled are never deleted.
+        """
+        self._check_open()
+        if older_than is None and keep_last is None:
+            raise InvalidArgument(
+                name="older_than or keep_last", expected="given, so that not everything goes", value=None
+            )
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        age = _seconds("older_than", seconds)
+        self._catch_up(self._intake.waiting > 0)
+        before = None if age is None else self._clock.wall() - round(age * 1000)
+        return self._store.prune(before=before, keep_last=_count("keep_last", keep_last))
+
+    async def aprune(self, older_than: float | timedelta | None = None, keep_last: int | None = None) -> list[str]:
+        """Same as :meth:`prune`, without blocking the loop."""
+        return await self._off_loop(partial(self.prune, older_than, keep_last))
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Make everything durable, and release the file. Closing twice is fine.
+
+        Raises `WriteFailed` if that was not possible: what could not be stored is in the spool then, and the next
+        `RunJournal` on the file finds it there.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.detach()
+        try:
+            self._writer.close()
+        finally:
+            if self._readers is not None:
+                self._readers.shutdown(wait=False)
+
+    async def aclose(self) -> None:
+        """Same as :meth:`close`, without blocking the loop."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> RunJournal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> RunJournal:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if isinstance(self._intake, _process.Asleep):
+            self._intake.revive()
+        if self._closed:
+            raise JournalClosed(url=self.url, refused=self._intake.take_late())
+
+    def _before_fork(self) -> None:
+        self._store.before_fork()
+
+    def _after_fork(self, *, child: bool) -> None:
+        self._store.after_fork(child=child)
+        if child and not self._closed:
+            # The thread and the spool are the parent's, and so are the runs. What this process needs of its own is made
+            # when it first uses the journal, if it ever does.
+            self._finalizer.detach()
+            self._readers, self._stop_lock, self._stop_calls = None, threading.Lock(), {}
+            self._intake = _process.Asleep(self, frozenset(self._intake.lanes))
+
+    async def _off_loop(self, work: Callable[[], _T]) -> _T:
+        # Threads of our own: the loop's executor may be full of the application's synchronous tools.
+        if self._readers is None:
+            self._readers = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="runjournal-reader")
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+
+def _weak_stop(this: weakref.ref[RunJournal]) -> Callable[[str, str], None]:
+    def on_stop(run_id: str, cause: str) -> None:
+        journal = this()
+        if journal is not None:
+            journal._stop_here(run_id, cause)
+
+    return on_stop
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(name=name, expected="a non-empty str (of a UUID: str(run_id))", value=value)
+    return value
+
+
+def _count(name: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise InvalidArgument(name=name, expected="an int of 0 or more", value=value)
+    return value
+
+
+def _seconds(name: str, value: float | None) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
+        raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
+    return value

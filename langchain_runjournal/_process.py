@@ -1,0 +1,81 @@
+"""What the process does to its journals: it forks, and it exits without having closed them."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from ._lane import Lane
+from .events import Event
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+_journals: weakref.WeakSet[RunJournal] = weakref.WeakSet()
+
+
+def register(journal: RunJournal) -> None:
+    """From now on the journal is told of forks, and closed at exit."""
+    _journals.add(journal)
+
+
+class Asleep:
+    """Stands in for the intake in a forked child, until the child first uses its journal."""
+
+    waiting = 0
+
+    def __init__(self, journal: RunJournal, not_ours: frozenset[str]) -> None:
+        self._journal = journal
+        self._not_ours = not_ours
+        self._lock = threading.Lock()
+        self.lanes: dict[str, Lane] = {}
+
+    def append(self, event: Event) -> None:
+        """Revive, then append there."""
+        try:
+            self.revive()
+            self._journal._intake.append(event)
+        except Exception:
+            logger.exception("an event was lost: the journal could not be opened in the forked process %d", os.getpid())
+
+    def revive(self) -> None:
+        """Give this process a thread, a spool and an owner of its own."""
+        with self._lock:
+            if self._journal._intake is self:
+                self._journal._start(self._not_ours)
+
+    def take_late(self) -> int:
+        """Nothing has been refused here."""
+        return 0
+
+
+def _before_fork() -> None:
+    for journal in list(_journals):
+        journal._before_fork()
+
+
+def _after_fork(child: bool) -> None:
+    for journal in list(_journals):
+        journal._after_fork(child=child)
+
+
+def _at_exit() -> None:
+    for journal in list(_journals):
+        try:
+            journal.close()
+        except Exception:
+            logger.exception("closing %r at exit", journal)
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(False),
+        after_in_child=lambda: _after_fork(True),
+    )

@@ -1,0 +1,145 @@
+"""What a dead process left in its spool, brought into the store.
+
+Safe to do twice, at once from several processes, and to be killed in: the store skips by seq what it has, and a file is
+deleted only when the store has all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from ._lane import Lane
+from ._spool import CALL, OPEN, TEXT, Record, SpoolScan
+from .errors import RunFenced, SeqGap, StoreCorrupt
+from .events import DELTA, Kind
+from .stores import Store
+
+logger = logging.getLogger("langchain_runjournal")
+_BATCH: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolReport:
+    """What was found in the spool of one owner that is gone."""
+
+    owner_id: str
+    files: tuple[str, ...]
+    events: int = 0
+    """Events that were brought into the store."""
+    runs: tuple[str, ...] = ()
+    """The runs they belong to."""
+    problem: str | None = None
+    """What was wrong, or None. Files with a problem are kept, renamed to end in "-damaged" unless they are foreign."""
+
+
+def drain(store: Store, owner_id: str, paths: Sequence[Path]) -> SpoolReport:
+    """Bring the spool of an owner that is gone into the store, and delete its files."""
+    found = _Found(store, owner_id)
+    kept: dict[Path, bool] = {}
+    for path in paths:
+        try:
+            scan = SpoolScan(path)
+        except FileNotFoundError:
+            continue  # another process has drained it in the meantime
+        if scan.header is not None and scan.header.store_id != store.store_id:
+            scan.foreign, scan.problem = True, "it belongs to another database that had this name"
+        if not scan.foreign:
+            for record, drained in scan.records():
+                found.take(record, drained)
+        if scan.problem:
+            found.problems.append(f"{path.name}: {scan.problem}")
+            kept[path] = scan.foreign
+    found.write()
+    # Not before all of it is in the store.
+    for path in paths:
+        if path not in kept:
+            path.unlink(missing_ok=True)
+        elif not kept[path] and path.exists():
+            path.replace(path.with_name(f"{path.name}-damaged"))
+    report = SpoolReport(
+        owner_id=owner_id,
+        files=tuple(str(path) for path in paths),
+        events=found.events,
+        runs=tuple(found.runs),
+        problem="; ".join(found.problems) or None,
+    )
+    if report.problem:
+        logger.error("the spool of %s: %s", owner_id, report.problem)
+    elif report.events:
+        logger.info("brought %d events of %s into %s", report.events, owner_id, store.url)
+    return report
+
+
+class _Found:
+    """The runs of a spool, on their way into the store."""
+
+    def __init__(self, store: Store, owner_id: str) -> None:
+        self._store = store
+        self._owner_id = owner_id
+        self._lanes: dict[int, Lane] = {}
+        self._waiting = 0
+        self.events = 0
+        self.runs: dict[str, None] = {}
+        self.problems: list[str] = []
+
+    def take(self, record: Record, drained: bool) -> None:
+        lane = self._lanes.get(record.slot)
+        if record.type == OPEN:
+            if lane is None:
+                about = json.loads(record.payload)
+                lane = Lane(about["run_id"], record.slot, epoch=about["epoch"], seq=record.seq)
+                self._lanes[record.slot] = lane
+            self._continue_after(lane, record.seq)
+            lane.spool_call = None
+        elif lane is None:
+            raise StoreCorrupt(path=str(self._store.path), reason=f"a spool record of slot {record.slot} has no run")
+        elif record.type == CALL:
+            lane.spool_call = json.loads(record.payload)
+        elif drained:
+            self._continue_after(lane, record.seq)
+        else:
+            self._continue_after(lane, record.seq - 1)
+            text = record.payload.decode()
+            kind = DELTA if record.type == TEXT else text[2 : text.index('"', 2)]
+            lane.add(record.at, lane.spool_call, cast(Kind, kind), text)
+            self._waiting += 1
+            if self._waiting >= _BATCH:
+                self.write()
+
+    def _continue_after(self, lane: Lane, seq: int) -> None:
+        """Make `seq` the last one of the lane."""
+        if seq < lane.seq:
+            # An append was interrupted (see `Lane.heal`): the event was taken back, and its number given to the next.
+            lane.cut(seq)
+        elif seq > lane.seq:
+            # What lies between is in the store, and its file deleted; or it was torn, and the store will say so.
+            self.write()
+            lane.restart(seq)
+
+    def write(self) -> None:
+        """Store what was found so far."""
+        self._waiting = 0
+        refused: set[str] = set()
+        while True:
+            lanes = [lane for lane in self._lanes.values() if lane.pend and lane.run_id not in refused]
+            try:
+                self._store.append(self._owner_id, [row for lane in lanes for row in lane.take()])
+                break
+            except RunFenced as exc:
+                gone, why = exc.run_ids, "another process had claimed the run"
+            except SeqGap as exc:
+                gone, why = [exc.run_id], f"the events after seq {exc.last} are missing"
+            for lane in lanes:
+                if lane.run_id in gone:
+                    refused.add(lane.run_id)
+                    self.problems.append(f"{len(lane.pend) // 2} events of run {lane.run_id} were not kept: {why}")
+        for lane in self._lanes.values():
+            if lane.run_id not in refused and lane.pend:
+                self.events += len(lane.pend) // 2
+                self.runs[lane.run_id] = None
+            lane.restart(lane.seq)

@@ -1,0 +1,178 @@
+"""Pure: consecutive events of a run, packed as one row.
+
+Rule: a segment is columns of text that are joined, never parsed, to be merged. Writing a row for each token costs 30 to
+60 times as much; a segment of any length costs one row, and two neighbouring segments merge by concatenation:
+
+- `body`  the values, as JSON, joined by commas: a string is the text of a delta, ``["kind", {...}]`` is anything else;
+- `calls` flat pairs ``seq,call``: from that seq on, events belong to that call;
+- `ats`   for each event but the first, the milliseconds since the event before it (less than 0 when the clock was set
+  back); `t0` and `t1` are the wall clock of the first and the last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain, repeat
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import Any, NamedTuple, cast
+
+from .events import DELTA, MARKS, Event, Kind, thaw_events
+
+
+class Segment(NamedTuple):
+    """Events `first` to `last` of a run, from the owner that held `epoch`."""
+
+    run_id: str
+    epoch: int
+    first: int
+    last: int
+    t0: int
+    t1: int
+    ats: str
+    calls: str
+    body: str
+    marks: tuple[Event, ...] = ()
+
+
+def encode_value(kind: str, value: str | Mapping[str, Any]) -> str:
+    """The JSON of one event's data, in a form that is always valid UTF-8.
+
+    What JSON cannot hold becomes its repr: a journal that refuses an event because of one odd object would lose the rest
+    of it too. Raises only for what has no repr either.
+    """
+    if isinstance(value, str):
+        return encode_text(value)
+    try:
+        text = _dumps([kind, value])
+    except (TypeError, ValueError, RecursionError):
+        text = _dumps([kind, _plain(value, 0)])
+    # Escaping everything is the rare way out for half of a surrogate pair somewhere inside.
+    return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def encode_text(text: str) -> str:
+    """The JSON of a string. Half of a surrogate pair, as a cut stream can deliver it, stays what it is, escaped."""
+    return encode_basestring(text) if is_utf8(text) else encode_basestring_ascii(text)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text can be written as UTF-8: not if it holds half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:
+    """A segment of events that are numbered already. For stores and tests: the writer builds its own, from columns."""
+    first = events[0].seq
+    if [event.seq for event in events] != list(range(first, first + len(events))):
+        raise ValueError(f"the events of a segment must be numbered {first}, {first + 1}, ... without gaps")
+    moments = [round(event.at * 1000) for event in events]
+    calls: list[int | str | None] = []
+    for event in events:
+        if not calls or calls[-1] != event.call_id:
+            calls += (event.seq, event.call_id)
+    return Segment(
+        run_id,
+        epoch,
+        first,
+        events[-1].seq,
+        moments[0],
+        moments[-1],
+        ",".join(str(b - a) for a, b in zip(moments, moments[1:], strict=False)),
+        encode_calls(calls),
+        ",".join(encode_value(event.kind, event._value) for event in events),
+        tuple(event for event in events if event.kind in MARKS),
+    )
+
+
+def encode_calls(pairs: Sequence[int | str | None]) -> str:
+    """Flat pairs of seq and call, as the inside of a JSON list."""
+    return json.dumps(pairs, separators=(",", ":"))[1:-1]
+
+
+def unpack(segment: Segment, after: int = 0) -> list[Event]:
+    """The events of a segment with a larger seq than `after`."""
+    values = _load(segment.body)
+    ats = [moment / 1000 for moment in accumulate(_load(segment.ats), initial=segment.t0)]
+    if len(values) != len(ats) or len(values) != segment.last - segment.first + 1:
+        raise ValueError(
+            f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events"
+        )
+    calls = _spread(_load(segment.calls), segment.first, len(values))
+    skip = max(0, after + 1 - segment.first)
+    if skip:
+        values, ats, calls = values[skip:], ats[skip:], calls[skip:]
+    first = segment.first + skip
+    # The rule of nearly every segment: nothing but text.
+    if set(map(type, values)) <= {str}:
+        return thaw_events(segment.run_id, repeat(DELTA), values, calls, first, ats)
+    kinds = [DELTA if type(value) is str else value[0] for value in values]
+    datas = [value if type(value) is str else value[1] for value in values]
+    return thaw_events(segment.run_id, cast("list[Kind]", kinds), datas, calls, first, ats)
+
+
+def trim(segment: Segment, after: int) -> Segment:
+    """The part of a segment with a larger seq than `after`; the segment itself where that is all of it."""
+    return segment if after < segment.first else pack(segment.run_id, segment.epoch, unpack(segment, after))
+
+
+def merge(segments: Sequence[Segment]) -> Segment:
+    """Neighbouring segments of a run as one, without parsing them. The marks are not kept: they have been applied."""
+    head, tail = segments[0], segments[-1]
+    calls, current = [head.calls], head.calls.rpartition(",")[2]
+    ats = [head.ats] if head.ats else []
+    for before, segment in zip(segments, segments[1:], strict=False):
+        if segment.first != before.last + 1:
+            raise ValueError(f"run {head.run_id} has a gap: {before.last} is followed by {segment.first}")
+        ats.append(str(segment.t0 - before.t1))
+        if segment.ats:
+            ats.append(segment.ats)
+        # A call that goes on from one segment to the next needs no second mention.
+        if segment.calls.partition(",")[2] != current:
+            calls.append(segment.calls)
+            current = segment.calls.rpartition(",")[2]
+    return Segment(
+        head.run_id,
+        tail.epoch,
+        head.first,
+        tail.last,
+        head.t0,
+        tail.t1,
+        ",".join(ats),
+        ",".join(calls),
+        ",".join([segment.body for segment in segments]),
+    )
+
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_DEEPEST = 50
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """The value with everything that JSON cannot hold, or that is nested too deeply or in itself, as its repr."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if depth < _DEEPEST:
+        if isinstance(value, Mapping):
+            return {str(key): _plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [_plain(item, depth + 1) for item in value]
+    return repr(value)
+
+
+def _load(inside: str) -> list[Any]:
+    return cast("list[Any]", json.loads(f"[{inside}]"))
+
+
+def _spread(pairs: list[Any], first: int, count: int) -> list[str | None]:
+    if len(pairs) == 2:
+        return [pairs[1]] * count
+    starts = [max(0, seq - first) for seq in pairs[0::2]] + [count]
+    spans = zip(pairs[1::2], starts, starts[1:], strict=False)
+    return list(chain.from_iterable(repeat(call, end - start) for call, start, end in spans))

@@ -1,0 +1,286 @@
+"""The queue that a killed process leaves behind: memory-mapped files beside the database.
+
+Rule: a record counts from the moment its length is written, and the length is written last. A store into shared memory
+survives `kill -9` without a system call, and so without giving up the GIL, which is what makes an append cheap beside a
+busy thread. Files are allocated and touched ahead by the writer thread, because the first touch of a page that a full
+disk cannot back kills the process (SIGBUS).
+
+A spool is a row of numbered files of one size. When all that a file holds is in the store, the file is deleted.
+
+    file    header | record | record | ... | zeros
+    header  magic, store id, owner id, number, size, checksum; `drained`: up to here all is in the store
+    record  checksum, length | slot, seq, wall clock, type | payload
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+logger = logging.getLogger("langchain_runjournal")
+
+TEXT, VALUE, CALL, OPEN = range(4)
+"""Types of record: the text of a delta; the JSON of any other event; from here on another call; a run and its slot."""
+
+FILE_SIZE: Final = 4 << 20
+_MAGIC: Final = b"RJSPOOL1"
+_HEADER: Final = struct.Struct("<8s16s16sIQI")
+_DRAINED: Final = struct.Struct("<Q")
+_DRAINED_AT: Final = 64
+_START: Final = 128
+_PREFIX: Final = struct.Struct("@II")  # native, so that each number is one store: never half a length
+_BODY: Final = struct.Struct("<IIqB")
+_CRC_STEP: Final = 4096
+_PAGE: Final = mmap.PAGESIZE
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14: not a constant of the mmap module yet
+
+_pack_prefix, _pack_body, _crc32 = _PREFIX.pack_into, _BODY.pack, zlib.crc32
+
+
+class Record(NamedTuple):
+    """One whole record of a spool, as it was put."""
+
+    slot: int
+    seq: int
+    at: int
+    type: int
+    payload: bytes
+
+
+class SpoolFile:
+    """One mapped file of a spool that this process writes."""
+
+    def __init__(self, path: Path, store_id: bytes, owner_id: bytes, number: int, size: int) -> None:
+        self.path = path
+        self.number = number
+        self.size = size
+        self.pos = _START
+        self.last_ticket = 0
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            _allocate(fd, size)
+            self.map = mmap.mmap(fd, size)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        _touch(self.map)
+        head = _HEADER.pack(_MAGIC, store_id, owner_id, number, size, 0)
+        self.map[: len(head)] = head[:-4] + struct.pack("<I", zlib.crc32(head[:-4]))
+        self.mark_drained(_START)
+
+    def mark_drained(self, pos: int) -> None:
+        """Everything before `pos` is in the store: a recovery need not look at it."""
+        _DRAINED.pack_into(self.map, _DRAINED_AT, pos)
+
+    def delete(self) -> None:
+        """Let the file go. What is not in the store is lost with it."""
+        self.path.unlink(missing_ok=True)
+        self.map.close()
+
+
+class Spool:
+    """The writing end. Not thread-safe: whoever appends holds the lock of the intake.
+
+    `put` returns False when the record does not fit and no room can be had within the limit; nothing is written then.
+    """
+
+    def __init__(self, base: Path, store_id: bytes, owner_id: bytes, *, limit: int, size: int = FILE_SIZE) -> None:
+        self._base = base
+        self._ids = store_id, owner_id
+        self._size = size
+        self._limit = max(limit, 2 * size)
+        self._numbers = itertools.count(1)
+        self._full: list[SpoolFile] = []
+        self._spares: list[SpoolFile] = []
+        self._blocked = False
+        self.file = self._make(size)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes on disk that the spool takes now."""
+        return self.file.size + sum(file.size for file in [*self._full, *self._spares])
+
+    def put(self, slot: int, seq: int, at: int, type: int, payload: bytes) -> bool:
+        """Add a record. When this returns True, a killed process no longer loses it."""
+        body = _pack_body(slot, seq, at, type) + payload
+        size = len(body)
+        file = self.file
+        pos = file.pos
+        end = pos + size + 8
+        if end > file.size:
+            return False
+        file.map[pos + 8 : end] = body
+        crc = _crc32(body) if size <= _CRC_STEP else _crc_of(body)
+        # Checksum first, length last: the length is what makes the record count.
+        _pack_prefix(file.map, pos, crc, size)
+        file.pos = end
+        return True
+
+    def rotate(self, need: int, ticket: int) -> bool:
+        """Go on in the next file, with room for a record of `need` payload bytes. False when the limit forbids it."""
+        need += _START + _BODY.size + _PREFIX.size
+        fresh = next((spare for spare in self._spares if spare.size >= need), None)
+        if fresh is not None:
+            self._spares.remove(fresh)
+        else:
+            # The writer keeps a spare ready; this is for bursts that outrun it and for records larger than a file.
+            # It costs the caller a millisecond, which is less than losing the event to a kill.
+            size = -(-max(need, self._size) // _PAGE) * _PAGE
+            if self._blocked or self.allocated + size > self._limit:
+                return False
+            try:
+                fresh = self._make(size)
+            except OSError as exc:
+                # Not tried again by an append: the writer does, until it succeeds.
+                self._blocked = True
+                logger.warning("no room for the spool beside %s: %s", self._base, exc)
+                return False
+        self.file.last_ticket = ticket
+        self._full.append(self.file)
+        self.file = fresh
+        return True
+
+    def prepare(self) -> None:
+        """Have a spare file ready, so that no append has to make one. For the writer thread, without the lock."""
+        if not self._spares and self.allocated + self._size <= self._limit:
+            try:
+                self._spares.append(self._make(self._size))
+                self._blocked = False
+            except OSError as exc:
+                if not self._blocked:
+                    logger.warning("no room for the spool beside %s: %s", self._base, exc)
+                self._blocked = True
+
+    def release(self, ticket: int, file: SpoolFile, pos: int) -> None:
+        """Everything up to `ticket`, and in `file` up to `pos`, is in the store: delete the files that are done with."""
+        file.mark_drained(pos)
+        while self._full and self._full[0].last_ticket <= ticket and self._full[0] is not self.file:
+            self._full.pop(0).delete()
+
+    def close(self, *, keep: bool) -> list[Path]:
+        """Stop writing. With `keep`, what is not drained stays for the next journal to find; its files are returned."""
+        files = [*self._full, self.file] if keep else []
+        for file in self._spares if keep else [*self._full, *self._spares, self.file]:
+            file.delete()
+        self._full, self._spares = [], []
+        return [file.path for file in files]
+
+    def _make(self, size: int) -> SpoolFile:
+        number = next(self._numbers)
+        path = self._base.with_name(f"{self._base.name}-spool-{self._ids[1].hex()}-{number:06d}")
+        return SpoolFile(path, *self._ids, number, size)
+
+
+def _crc_of(body: bytes) -> int:
+    # In steps: zlib gives up the GIL for more than 5 kB at once, and has to win it back from whoever is busy.
+    crc = 0
+    for start in range(0, len(body), _CRC_STEP):
+        crc = _crc32(body[start : start + _CRC_STEP], crc)
+    return crc
+
+
+def _allocate(fd: int, size: int) -> None:
+    """Really allocate, since a page of a sparse file that a full disk cannot back kills with SIGBUS."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+            return
+        except OSError as exc:
+            if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+    zeros = bytes(1 << 16)
+    for start in range(0, size, len(zeros)):
+        os.write(fd, zeros[: min(len(zeros), size - start)])
+
+
+def _touch(map: mmap.mmap) -> None:
+    """Take the page faults now, not in an append."""
+    try:
+        map.madvise(_POPULATE_WRITE)
+    except (AttributeError, OSError, ValueError):
+        for start in range(0, len(map), _PAGE):
+            map[start] = 0
+
+
+# --- the reading end: what another process left -----------------------------------------------------------------------
+
+
+class SpoolHeader(NamedTuple):
+    """Who wrote a spool file, and how much of it is in the store already."""
+
+    store_id: bytes
+    owner_id: bytes
+    number: int
+    size: int
+    drained: int
+
+
+class SpoolScan:
+    """Reads one spool file up to its last whole record; `problem` then says what was wrong, or stays None.
+
+    A killed process leaves no problem behind: a record without its length simply does not exist. Problems come from
+    power loss, from a full or failing disk, and from files that are not ours.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self.foreign = False
+        self._data = path.read_bytes()
+        self.header = self._read_header()
+
+    def _read_header(self) -> SpoolHeader | None:
+        data = self._data
+        if len(data) < _START or data[:8] != _MAGIC:
+            self.foreign = True
+            self.problem = "it is not a spool: its first bytes are not ours"
+            return None
+        head = data[: _HEADER.size]
+        _, store_id, owner_id, number, size, crc = _HEADER.unpack(head)
+        if crc != zlib.crc32(head[:-4]):
+            self.foreign = True
+            self.problem = "its header is damaged"
+            return None
+        return SpoolHeader(store_id, owner_id, number, size, *_DRAINED.unpack_from(data, _DRAINED_AT))
+
+    def records(self) -> Iterator[tuple[Record, bool]]:
+        """Every whole record, in order, and whether it was drained before."""
+        header, data, pos = self.header, self._data, _START
+        if header is None:
+            return
+        if len(data) < header.size:
+            self.problem = f"it is truncated: {len(data)} of {header.size} bytes are there"
+        while pos + _PREFIX.size <= len(data):
+            crc, size = _PREFIX.unpack_from(data, pos)
+            if size == 0:
+                break
+            body = data[pos + _PREFIX.size : pos + _PREFIX.size + size]
+            if len(body) < size or size < _BODY.size or zlib.crc32(body) != crc:
+                self.problem = self.problem or f"the record at byte {pos} is torn: its checksum does not fit"
+                break
+            slot, seq, at, type = _BODY.unpack_from(body)
+            yield Record(slot, seq, at, type, body[_BODY.size :]), pos < header.drained
+            pos += _PREFIX.size + size
+
+
+def spool_files(base: Path) -> dict[str, list[Path]]:
+    """The spool files beside a database, in order, by the id of their owner."""
+    found: dict[str, list[Path]] = {}
+    prefix = f"{base.name}-spool-"
+    for path in sorted(base.parent.glob(f"{_escape(prefix)}*-[0-9][0-9][0-9][0-9][0-9][0-9]")):
+        found.setdefault(path.name[len(prefix) :].rpartition("-")[0], []).append(path)
+    return found
+
+
+def _escape(text: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in text)

@@ -1,0 +1,342 @@
+"""The writer thread: the one place where a journal does I/O on its own.
+
+Rule: everything that waits, waits here. It drains the intake into the store by natural batching, resolves barriers, keeps
+the owner's heartbeat, sees stop requests, collects what dead processes left, and wakes followers.
+
+A barrier is resolved by the first batch that was *begun* after it was set, never by one that happened to be under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final
+
+from ._clock import Clock
+from ._intake import Intake
+from ._lane import Lane, Waiter
+from ._ownership import Watch
+from ._recover import SpoolReport, drain
+from ._spool import Spool, spool_files
+from .errors import JournalClosed, RunFenced, RunJournalError, SeqGap, WriteFailed
+from .stores import Owner, Store
+
+logger = logging.getLogger("langchain_runjournal")
+
+_LINGER: Final = 0.02
+_LINGER_PER_RUN: Final = 0.0003
+_LINGER_MOST: Final = 0.05
+"""How long events wait for company, in seconds: 20 ms, and up to 50 ms where many runs would make thin rows."""
+_LOOK_FOR_STOPS: Final = 0.25
+_LOOK_FOR_OTHERS: Final = 0.01
+_RETRY: Final = 0.1
+_RETRY_MOST: Final = 2.0
+_STEP: Final = 64
+
+
+class Barrier(Future[None]):
+    """Somebody who waits until all that was appended before is durable."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__()
+        self.quiet = quiet
+        """Whether it leaves it to others to hear what was refused."""
+
+
+class Writer:
+    """The thread and its duties. `start` begins it, `close` ends it, `leave` lets it end by itself."""
+
+    def __init__(self, store: Store, owner: Owner, clock: Clock, spool: Spool | None, room: int) -> None:
+        self.store = store
+        self.owner = owner
+        self.clock = clock
+        self.intake = Intake(store.url, clock, spool, self.poke, room)
+        self.watch = Watch()
+        self.listeners: set[Waiter] = set()
+        self.errands: deque[Callable[[], None]] = deque()
+        self.reports: list[SpoolReport] = []
+        self.on_stop: Callable[[str, str], None] = lambda run_id, cause: None
+        self._barriers: deque[Barrier] = deque()
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._leaving = False
+        self._done = threading.Event()
+        self._close_lock = threading.Lock()
+        self._failure: BaseException | None = None
+        self._retry = _RETRY
+        self._rows = 0
+        self._seen_for_stops = self._seen_for_others = -1
+        now = clock.monotonic()
+        self._due_beat = now + owner.lease / 3
+        self._due_stops = self._due_retry = now
+        self._thread = threading.Thread(target=self._live, name="runjournal-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Wake the thread. Costs no I/O and does not wait."""
+        with contextlib.suppress(RuntimeError):  # it has been woken already
+            self._wake.release()
+
+    def barrier(self, *, quiet: bool = False) -> Barrier:
+        """Ask for all that has been appended to be made durable."""
+        barrier = Barrier(quiet=quiet)
+        self._barriers.append(barrier)
+        if self._done.is_set():
+            self._fail(
+                self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late())
+            )
+        self.poke()
+        return barrier
+
+    def leave(self) -> None:
+        """End by itself once everything is stored: for a journal that was dropped without `close()`."""
+        self.intake.close()
+        self._leaving = True
+        self.poke()
+
+    def close(self) -> None:
+        """Drain, and end. Raises `WriteFailed` if something could not be stored; it waits in the spool then."""
+        with self._close_lock:
+            self.leave()
+            if self._thread.is_alive() and threading.current_thread() is not self._thread:
+                self._thread.join()
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise self._write_failed(failure) from failure
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        while not self._leaving:
+            try:
+                self._turn()
+            except Exception:
+                # Never the end of the thread: whoever waits at a barrier would wait for ever.
+                logger.exception("the writer of %s stumbled and goes on", self.store.url)
+                self._wake.acquire(timeout=_RETRY)
+        self._finish()
+
+    def _turn(self) -> None:
+        intake = self.intake
+        self._duties()
+        if intake.spool is not None:
+            intake.spool.prepare()
+        if not self._has_work():
+            intake.asleep = True
+            # Looked at again: an append in between has not seen that we are about to sleep.
+            if not self._has_work():
+                self._wake.acquire(timeout=self._patience())
+            intake.asleep = False
+        if self._has_work():
+            if not self._barriers and not self._leaving:
+                linger = min(_LINGER_MOST, _LINGER + _LINGER_PER_RUN * self._rows)
+                self._wake.acquire(timeout=_LOOK_FOR_OTHERS if self.listeners else linger)
+            self._drain()
+
+    def _has_work(self) -> bool:
+        if self._barriers or self._leaving or self.errands:
+            return True
+        return bool(self.intake.dirty or self.intake.overflowing) and self.clock.monotonic() >= self._due_retry
+
+    def _patience(self) -> float:
+        """How long to sleep at most."""
+        if self.listeners:
+            return _LOOK_FOR_OTHERS
+        due = self._due_beat
+        if any(not lane.ended for lane in list(self.intake.lanes.values())):
+            due = min(due, self._due_stops)
+        if self.intake.dirty:
+            due = min(due, self._due_retry)
+        return max(0.001, due - self.clock.monotonic())
+
+    def _finish(self) -> None:
+        """The last batch, and a clean farewell."""
+        self._drain()
+        failed = self._failure is not None
+        spool = self.intake.spool
+        if not failed:
+            for step in (self.store.tidy, lambda: self.store.forget(self.owner.owner_id)):
+                try:
+                    step()
+                except RunJournalError:
+                    logger.exception("closing %s", self.store.url)
+        if spool is not None:
+            left = spool.close(keep=failed)
+            if left:
+                logger.error(
+                    "not all of the journal %s could be stored: the next open finds it in %s", self.store.url, left
+                )
+        self._done.set()
+        self.store.close()
+        self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
+
+    # --- draining -----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        barriers = self._take_barriers()
+        intake = self.intake
+        try:
+            while not self._store_all(intake.refill(_STEP)):
+                pass
+        except Exception as exc:
+            self._note_failure(exc)
+            self._fail(barriers, lambda: self._write_failed(exc), exc)
+            return
+        finally:
+            self._run_errands()
+        if self._failure is not None:
+            logger.warning("the journal %s can be written again", self.store.url)
+        self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()
+        self._resolve(barriers)
+
+    def _store_all(self, settled: bool) -> bool:
+        """Store what is in the lanes. Whether that was all there is: `settled` says that nothing waits for room."""
+        intake = self.intake
+        mark = intake.moment()
+        lanes = []
+        while intake.dirty:
+            lane = intake.dirty.popleft()
+            lane.dirty = False  # before it is read: an append from here on makes it dirty again
+            lanes.append(lane)
+        stored = self._store(lanes)
+        intake.durable = mark.ticket
+        if intake.spool is not None and mark.file is not None:
+            intake.spool.release(mark.ticket, mark.file, mark.pos)
+            intake.spool.prepare()
+        if not stored and not settled:
+            # Nothing is left to make room for what waits: it is larger than the spool may be, or the disk is full.
+            intake.refill(1, force=True)
+        return settled
+
+    def _store(self, lanes: Iterable[Lane]) -> int:
+        taken = [(lane, rows) for lane in lanes if (rows := lane.take())]
+        while taken:
+            try:
+                self.store.append(self.owner.owner_id, [row for _, rows in taken for row in rows])
+                break
+            except (RunFenced, SeqGap) as exc:
+                refused = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
+                for run_id in refused:
+                    self.intake.fence(run_id, exc)
+                taken = [(lane, rows) for lane, rows in taken if lane.run_id not in refused]
+            except BaseException:
+                for lane, _ in taken:
+                    lane.dirty = True
+                    self.intake.dirty.append(lane)
+                raise
+        for lane, rows in taken:
+            lane.stored(rows[-1].last)
+        self._rows = len(taken)
+        return len(taken)
+
+    def _note_failure(self, exc: Exception) -> None:
+        if self._failure is None:
+            logger.error("the journal %s could not be written, and is tried again: %s", self.store.url, exc)
+        self._failure = exc
+        self._due_retry = self.clock.monotonic() + self._retry
+        self._retry = min(_RETRY_MOST, self._retry * 2)
+
+    def _write_failed(self, exc: BaseException) -> WriteFailed:
+        where = "in the spool beside it, safe from a kill" if self.intake.spool is not None else "in memory"
+        if self.intake.overflowing:
+            where = "in memory"
+        return WriteFailed(
+            url=self.store.url, reason=str(exc), waiting=self.intake.waiting, where=where, lost=self.intake.lost
+        )
+
+    # --- barriers -----------------------------------------------------------------------------------------------------
+
+    def _take_barriers(self) -> list[Barrier]:
+        taken = []
+        while self._barriers:
+            barrier = self._barriers.popleft()
+            # False for one whose waiter has been cancelled: setting a result on it would raise.
+            if barrier.set_running_or_notify_cancel():
+                taken.append(barrier)
+        return taken
+
+    def _resolve(self, barriers: list[Barrier]) -> None:
+        loud = [barrier for barrier in barriers if not barrier.quiet]
+        if loud:
+            complaint = self.intake.complaint()
+            if complaint is not None:
+                self._fail(loud, lambda: type(complaint)(**complaint.values))
+                loud = []
+        for barrier in [barrier for barrier in barriers if barrier.quiet] + loud:
+            barrier.set_result(None)
+
+    @staticmethod
+    def _fail(barriers: list[Barrier], make: Callable[[], RunJournalError], cause: Exception | None = None) -> None:
+        for barrier in barriers:
+            # One for each: an exception that is raised in two threads mixes up their tracebacks.
+            error = make()
+            error.__cause__ = cause
+            barrier.set_exception(error)
+
+    # --- duties -------------------------------------------------------------------------------------------------------
+
+    def _duties(self) -> None:
+        self._run_errands()
+        now = self.clock.monotonic()
+        if self.listeners:
+            self._look_for_others()
+        if now >= self._due_stops:
+            self._due_stops = now + _LOOK_FOR_STOPS
+            self._look_for_stops()
+        if now >= self._due_beat:
+            self._due_beat = now + self.owner.lease / 3
+            self.beat()
+            self.collect()
+
+    def _run_errands(self) -> None:
+        while self.errands:
+            self.errands.popleft()()
+
+    def _look_for_others(self) -> None:
+        version = self.store.changed()
+        if version != self._seen_for_others:
+            self._seen_for_others = version
+            for waiter in list(self.listeners):
+                waiter.wake()
+
+    def _look_for_stops(self) -> None:
+        version = self.store.changed()
+        if version == self._seen_for_stops:
+            return
+        self._seen_for_stops = version
+        for run_id, cause in self.store.stops(self.owner.owner_id).items():
+            self.on_stop(run_id, cause)
+
+    def beat(self) -> None:
+        """One heartbeat."""
+        self.owner = replace(self.owner, beats=self.owner.beats + 1)
+        self.store.beat(self.owner)
+
+    def collect(self) -> None:
+        """Bring into the store what processes that are gone have left in their spools."""
+        if self.store.path is None:
+            return
+        owners = {owner.owner_id: owner for owner in self.store.owners()}
+        spools = spool_files(self.store.path)
+        for owner_id in {*owners, *spools} - {self.owner.owner_id}:
+            owner = owners.get(owner_id)
+            if owner is None or self.watch.verdict(owner, self.clock.monotonic()) == "gone":
+                self.collect_from(owner_id)
+
+    def collect_from(self, owner_id: str) -> None:
+        """The same for one owner, which is known to be gone."""
+        paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
+        if paths:
+            report = drain(self.store, owner_id, paths)
+            if report.events or report.problem:
+                self.reports.append(report)
+        self.store.forget(owner_id)
+        self.watch.forget(owner_id)

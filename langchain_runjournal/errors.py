@@ -1,0 +1,120 @@
+"""Every exception of this package.
+
+The docstring of a class is its message: the fact first, then what to do. The values that fill it are attributes of
+the exception, so that a program can act on them without parsing text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+
+class RunJournalError(Exception):
+    """The journal could not do what was asked."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+        super().__init__(self._text(values))
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for names that are not real attributes: the values of the message.
+        values = self.__dict__.get("values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.values)
+
+    @classmethod
+    def _text(cls, values: dict[str, Any]) -> str:
+        # `python -OO` strips docstrings: then the name and the values have to do.
+        if cls.__doc__ is None:
+            return f"{cls.__name__}: {values}"
+        return " ".join(inspect.cleandoc(cls.__doc__).split()).format(**values)
+
+
+def _rebuild(cls: type[RunJournalError], values: dict[str, Any]) -> RunJournalError:
+    return cls(**values)
+
+
+class InvalidArgument(RunJournalError, ValueError):
+    """{name} must be {expected}, but {value!r} was given."""
+
+
+class UnknownStore(RunJournalError, ValueError):
+    """No store is known for {url!r}: {reason}. Use a file path such as "runs.db", a URL such as
+    "sqlite:///var/lib/app/runs.db", or ":memory:" for a journal that ends with the process."""
+
+
+class StoreIsDirectory(RunJournalError):
+    """{path} is a directory. Give the path of a file in it, for example {path}/runs.db."""
+
+
+class StoreNotWritable(RunJournalError):
+    """The journal cannot write to {path}: {reason}. Choose a place that this process may write to: SQLite also needs
+    to create files beside the database."""
+
+
+class NotADatabase(RunJournalError):
+    """{path} exists and is no SQLite database ({reason}). Nothing was changed. Choose another path, or move that file
+    away."""
+
+
+class ForeignDatabase(RunJournalError):
+    """{path} is a SQLite database of another program (its tables: {tables}). Nothing was changed. Give the journal a
+    file of its own, for example {suggestion}."""
+
+
+class StoreTooNew(RunJournalError):
+    """{path} was written by a newer langchain-runjournal (schema {found}; this one knows up to {known}). Nothing was
+    changed. Upgrade langchain-runjournal to read it."""
+
+
+class StoreCorrupt(RunJournalError):
+    """{path} is damaged: {reason}. Nothing was changed. Keep a copy, then run `PRAGMA integrity_check` on it, or
+    restore it from a backup."""
+
+
+class JournalClosed(RunJournalError):
+    """The journal {url} is closed, and {refused} events came after that: they were not kept. Open a new RunJournal,
+    and close it only when the runs that write to it have ended."""
+
+
+class WriteFailed(RunJournalError):
+    """The journal {url} could not be written: {reason}. {waiting} events wait {where}, {lost} were lost. What waits is
+    written as soon as the cause is gone: free space or release the lock, then flush again."""
+
+
+class FlushTimeout(RunJournalError, TimeoutError):
+    """The journal {url} was not durable within {timeout} s. Nothing is lost by that: what was appended is still being
+    written. Wait longer, or look for what blocks the store."""
+
+
+class RunFenced(RunJournalError):
+    """Another process has claimed, or owns, what this one wanted to write to: {run_ids}. {refused} events were refused
+    and not kept. Stop working on these runs here: their new owner goes on."""
+
+
+class RunNotFound(RunJournalError, LookupError):
+    """The journal {url} holds no run {run_id!r}. List what it holds with journal.runs(); a run appears there with its
+    first event."""
+
+
+class SeqGap(RunJournalError):
+    """Run {run_id} ends at seq {last}, so an append may not begin at {first}: that would leave a gap. A store that
+    raises this stored nothing; whoever numbers the events has lost count."""
+
+
+class EventsMissing(RunJournalError):
+    """Run {run_id} lacks the events between seq {after} and {found} in {url}. That is damage, not a late write: check the
+    file with `PRAGMA integrity_check`, or read what is there with journal.read()."""
+
+
+class StoreClosed(RunJournalError):
+    """The store {url} is closed. Open it again to use it."""
+
+
+class StoreFailed(RunJournalError):
+    """{path} could not be read or written: {reason}. {hint}, then try again."""

@@ -1,0 +1,144 @@
+"""What keeps the journal: the `Store` protocol, and `open_store(url)`.
+
+A store is synchronous and has few verbs. `memory.py` is the readable specification, `testing.StoreContract` proves any
+implementation, and `docs/stores.md` says how to write one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+from urllib.parse import unquote, urlsplit
+
+from .._segments import Segment
+from ..errors import InvalidArgument, UnknownStore
+from ..events import Event, Run, RunStatus
+
+Synchronous = Literal["normal", "full"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """One journal of one process, and how others can tell that it is gone."""
+
+    owner_id: str
+    place: str
+    """The machine and its process numbers: only within one place can a pid be looked up."""
+    pid: int
+    born: str
+    """When the process started, as its system says: a pid alone may have been given to another."""
+    lease: float
+    """Seconds without a heartbeat after which others, who cannot look up the pid, take it for gone."""
+    beats: int = 0
+    """Heartbeats so far. A counter, not a time: it needs no clock that two machines agree on."""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Where events are kept. Every verb may block, may be called from any thread, and is all or nothing.
+
+    What must hold, whoever implements it: the seq of a run is 1, 2, 3 ... without gaps; a reader never sees n+1 before
+    n; what `append` has returned from survives the process; one owner at a time writes a run.
+    """
+
+    url: str
+    path: Path | None
+    """Where files that belong to the store may be put, or None for a store that has no place on this machine's disk."""
+    store_id: bytes
+    """16 bytes that tell this store from every other one, for as long as it lives."""
+
+    def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
+        """Keep the segments, all or none. A run begins with the segment whose `first` is 1, and belongs to `owner_id`.
+
+        What is already there (the retry of an append whose outcome was unknown) is skipped, by seq. Raises `RunFenced`
+        when a run belongs to another owner or epoch, `SeqGap` when events before the segment are missing.
+        """
+
+    def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
+        """The events with a larger seq than `after`, in order, at most `limit`. Empty for a run that is not there."""
+
+    def run(self, run_id: str) -> Run | None:
+        """The run, or None."""
+
+    def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
+        """The runs that fit, newest first: by when they began here, not by any clock."""
+
+    def request_stop(self, run_id: str, cause: str) -> Run | None:
+        """Note that somebody wants a run that has not ended to stop; the first cause stays. The run as it is then."""
+
+    def stops(self, owner_id: str) -> dict[str, str]:
+        """The causes of the stops asked for, by run, of what `owner_id` owns and has not ended."""
+
+    def claim(self, run_id: str, owner_id: str, epoch: int) -> bool:
+        """Make `owner_id` the owner at `epoch` + 1, if the run is still at `epoch` and has not ended; or False."""
+
+    def beat(self, owner: Owner) -> None:
+        """Note that the owner lives: add it, or replace what is there."""
+
+    def owners(self) -> list[Owner]:
+        """All owners that have not been forgotten."""
+
+    def forget(self, owner_id: str) -> None:
+        """Drop an owner: it has left, or is gone and needs nothing any more."""
+
+    def prune(self, *, before: int | None, keep_last: int | None) -> list[str]:
+        """Delete whole runs that have ended and are settled: ended before `before` (milliseconds since 1970) and, by when
+        they ended, not among the last `keep_last`. Returns their ids."""
+
+    def changed(self) -> int:
+        """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""
+
+    def tidy(self) -> None:
+        """Bring what was written in small pieces into the shape that is small and fast to read."""
+
+    def before_fork(self) -> None:
+        """The process is about to fork: come to rest, so that the child does not inherit half of an operation."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """The process has forked: go on; in the child, let go first of what belongs to the parent, without closing it."""
+
+    def close(self) -> None:
+        """Release everything. A closed store raises `StoreClosed` from every other verb; closing twice is fine."""
+
+
+def open_store(
+    target: str | os.PathLike[str] | Store, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0
+) -> Store:
+    """The store for a path or URL; a store that is open already is returned as it is."""
+    if isinstance(target, Store):
+        return target
+    if synchronous not in ("normal", "full"):
+        raise InvalidArgument(name="synchronous", expected='"normal" or "full"', value=synchronous)
+    text = _text(target)
+    if text == ":memory:":
+        from .memory import MemoryStore
+
+        return MemoryStore()
+    from .sqlite import SqliteStore
+
+    return SqliteStore(_sqlite_path(text), synchronous=synchronous, busy_timeout=busy_timeout)
+
+
+def _text(target: object) -> str:
+    text = os.fspath(target) if isinstance(target, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgument(name="url", expected='a path, a URL, a Store or ":memory:"', value=target)
+    return text
+
+
+def _sqlite_path(text: str) -> Path:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)  # one letter is a Windows drive
+    if scheme is None:
+        return Path(text)
+    name = scheme[1].lower()
+    if name != "sqlite":
+        raise UnknownStore(url=text, reason=f"this version has no store for the scheme {name!r}")
+    parts = urlsplit(text)
+    path = unquote(parts.path)
+    if not text.lower().startswith("sqlite:///") or path in ("", "/") or parts.query or parts.fragment:
+        raise UnknownStore(url=text, reason="a SQLite URL has three slashes, an absolute path, and nothing more")
+    return Path(path)

@@ -1,0 +1,159 @@
+"""Opening one SQLite file: every reason not to, each with its own error, before anything is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from ..errors import (
+    ForeignDatabase,
+    NotADatabase,
+    StoreCorrupt,
+    StoreFailed,
+    StoreIsDirectory,
+    StoreNotWritable,
+    StoreTooNew,
+)
+
+APPLICATION_ID: Final = 1380601420
+_MAGIC: Final = b"SQLite format 3\x00"
+
+
+def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """A connection in autocommit mode: transactions are begun by hand, so that none begins by surprise."""
+    return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what the driver raises into our errors, which name the file and say what to do."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        reason = str(exc)
+        if "malformed" in reason or "not a database" in reason:
+            raise StoreCorrupt(path=str(path), reason=reason) from exc
+        if "readonly" in reason or "unable to open" in reason:
+            raise StoreNotWritable(path=str(path), reason=reason) from exc
+        raise StoreFailed(path=str(path), reason=reason, hint=_hint(reason)) from exc
+
+
+def _hint(reason: str) -> str:
+    if "locked" in reason or "busy" in reason:
+        return "Another process holds its lock: end that transaction, or open the journal with a longer busy_timeout"
+    if "full" in reason:
+        return "Free space on its disk"
+    return "Look at the disk and its permissions"
+
+
+def prepare(path: Path, busy_timeout: float) -> bytes:
+    """Make sure that the file is a journal of a version that we know, create or upgrade it, and return its store id."""
+    _check_place(path)
+    with translated(path), closing(connect(path, busy_timeout)) as con:
+        tables = _tables(con, path)
+        if con.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID and tables:
+            suggestion = path.with_name(f"{path.stem}-journal.db").name
+            raise ForeignDatabase(path=str(path), tables=", ".join(tables[:5]), suggestion=suggestion)
+        _check_version(con, path, tables)
+        _set_wal(con, busy_timeout)
+        _migrate(con, path)
+        return bytes(con.execute("SELECT value FROM facts WHERE name = 'store_id'").fetchone()[0])
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise StoreIsDirectory(path=str(path))
+    if not path.parent.is_dir():
+        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} does not exist, create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} is not writable for this user")
+    try:
+        # Only the owner may read what users wrote to a model. SQLite gives its -wal and -shm files the same mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except OSError as exc:
+        raise StoreNotWritable(path=str(path), reason=exc.strerror or str(exc)) from exc
+    if head and head != _MAGIC:
+        raise NotADatabase(path=str(path), reason="it does not begin as one")
+
+
+def _tables(con: sqlite3.Connection, path: Path) -> list[str]:
+    try:
+        return [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    except sqlite3.DatabaseError as exc:
+        if "not a database" in str(exc):
+            raise NotADatabase(path=str(path), reason=str(exc)) from exc
+        raise
+
+
+def _check_version(con: sqlite3.Connection, path: Path, tables: list[str]) -> None:
+    if not tables:
+        return
+    if "migrations" not in tables:
+        raise StoreCorrupt(path=str(path), reason="it is marked as a journal and has no table of migrations")
+    found = _version(con)
+    known = max(number for number, _, _ in _migrations())
+    if found > known:
+        raise StoreTooNew(path=str(path), found=found, known=known)
+
+
+def _version(con: sqlite3.Connection) -> int:
+    return int(con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()[0])
+
+
+def _set_wal(con: sqlite3.Connection, busy_timeout: float) -> None:
+    # Two processes that open a new file at once: SQLite does not wait its busy timeout for this one pragma.
+    deadline = time.monotonic() + busy_timeout
+    while True:
+        try:
+            con.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as exc:
+            if "locked" not in str(exc) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _migrate(con: sqlite3.Connection, path: Path) -> None:
+    for number, name, script in _migrations():
+        con.execute("BEGIN IMMEDIATE")
+        try:
+            # Looked at again under the lock: another process may have been faster.
+            con.execute(
+                "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at TEXT NOT NULL)"
+            )
+            if _version(con) < number:
+                for statement in _statements(script):
+                    con.execute(statement)
+                con.execute("INSERT INTO migrations (version, name, at) VALUES (?, ?, datetime('now'))", (number, name))
+            con.execute("COMMIT")
+        except BaseException:
+            if con.in_transaction:
+                con.execute("ROLLBACK")
+            raise
+
+
+def _migrations() -> list[tuple[int, str, str]]:
+    found = []
+    for file in files(__package__).joinpath("migrations").iterdir():
+        match = re.fullmatch(r"(\d{3})_(\w+)\.sql", file.name)
+        if match:
+            found.append((int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines():
+        statement += line.partition("--")[0] + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

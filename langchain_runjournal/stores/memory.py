@@ -1,0 +1,175 @@
+"""A store in memory: the readable specification of what a store does, and the journal of tests and notebooks."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .. import _fold
+from .._segments import Segment, unpack
+from ..errors import RunFenced, SeqGap, StoreClosed
+from ..events import Event, Run, RunStatus
+from . import Owner
+
+
+@dataclass(slots=True)
+class _Kept:
+    run: Run
+    events: list[Event] = field(default_factory=list)
+
+
+class MemoryStore:
+    """Everything in dicts, under one lock. Gone with the process."""
+
+    def __init__(self) -> None:
+        self.url = ":memory:"
+        self.path: Path | None = None
+        self.store_id = uuid.uuid4().bytes
+        self._lock = threading.Lock()
+        self._kept: dict[str, _Kept] = {}  # in the order in which the runs began
+        self._owners: dict[str, Owner] = {}
+        self._version = 0
+        self._closed = False
+
+    def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
+        """Keep the segments, all or none."""
+        with self._open():
+            fenced = [s.run_id for s in segments if not self._may_append(owner_id, s)]
+            if fenced:
+                raise RunFenced(run_ids=fenced, refused=0)
+            lasts: dict[str, int] = {}
+            for s in segments:
+                last = lasts.get(s.run_id, self._last(s.run_id))
+                if s.first > last + 1:
+                    raise SeqGap(run_id=s.run_id, last=last, first=s.first)
+                lasts[s.run_id] = max(last, s.last)
+            for s in segments:
+                self._keep(owner_id, s)
+            self._version += 1
+
+    def _may_append(self, owner_id: str, segment: Segment) -> bool:
+        kept = self._kept.get(segment.run_id)
+        return kept is None or (kept.run.owner, kept.run.epoch) == (owner_id, segment.epoch)
+
+    def _last(self, run_id: str) -> int:
+        kept = self._kept.get(run_id)
+        return kept.run.last_seq if kept else 0
+
+    def _keep(self, owner_id: str, segment: Segment) -> None:
+        kept = self._kept.get(segment.run_id)
+        if kept is None:
+            run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, owner_id), epoch=segment.epoch)
+            kept = self._kept[segment.run_id] = _Kept(run)
+        last = kept.run.last_seq
+        for mark in segment.marks:
+            if mark.seq > last:
+                kept.run = _fold.advance(kept.run, mark)
+        kept.events += unpack(segment, after=last)
+        kept.run = replace(kept.run, last_seq=max(last, segment.last))
+
+    def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
+        """The events with a larger seq than `after`, in order, at most `limit`."""
+        with self._open():
+            kept = self._kept.get(run_id)
+            return kept.events[after : None if limit is None else after + limit] if kept else []
+
+    def run(self, run_id: str) -> Run | None:
+        """The run, or None."""
+        with self._open():
+            kept = self._kept.get(run_id)
+            return kept.run if kept else None
+
+    def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
+        """The runs that fit, newest first."""
+        with self._open():
+            found = [
+                kept.run
+                for kept in reversed(self._kept.values())
+                if thread_id in (None, kept.run.thread_id) and status in (None, kept.run.status)
+            ]
+            return found[:limit]
+
+    def request_stop(self, run_id: str, cause: str) -> Run | None:
+        """Note that somebody wants the run to stop."""
+        with self._open():
+            kept = self._kept.get(run_id)
+            if kept is None:
+                return None
+            if not kept.run.ended and kept.run.stop is None:
+                kept.run = replace(kept.run, stop=cause)
+                self._version += 1
+            return kept.run
+
+    def stops(self, owner_id: str) -> dict[str, str]:
+        """The stops asked for, of what `owner_id` owns and has not ended."""
+        with self._open():
+            runs = [kept.run for kept in self._kept.values()]
+            return {run.run_id: run.stop for run in runs if run.stop and run.owner == owner_id and not run.ended}
+
+    def claim(self, run_id: str, owner_id: str, epoch: int) -> bool:
+        """Make `owner_id` the owner at `epoch` + 1, if the run is still at `epoch`."""
+        with self._open():
+            kept = self._kept.get(run_id)
+            if kept is None or (kept.run.ended and kept.run.settled) or kept.run.epoch != epoch:
+                return False
+            kept.run = replace(kept.run, owner=owner_id, epoch=epoch + 1)
+            return True
+
+    def beat(self, owner: Owner) -> None:
+        """Note that the owner lives."""
+        with self._open():
+            self._owners[owner.owner_id] = owner
+
+    def owners(self) -> list[Owner]:
+        """All owners that have not been forgotten."""
+        with self._open():
+            return list(self._owners.values())
+
+    def forget(self, owner_id: str) -> None:
+        """Drop an owner."""
+        with self._open():
+            self._owners.pop(owner_id, None)
+
+    def prune(self, *, before: int | None, keep_last: int | None) -> list[str]:
+        """Delete whole runs that have ended and are settled."""
+        with self._open():
+            ended = [k.run for k in self._kept.values() if k.run.ended and k.run.settled]
+            ended.sort(key=lambda run: run.ended_at or 0.0)
+            if keep_last is not None:
+                ended = ended[: max(0, len(ended) - keep_last)]
+            gone = [run.run_id for run in ended if before is None or (run.ended_at or 0.0) * 1000 < before]
+            for run_id in gone:
+                del self._kept[run_id]
+            return gone
+
+    def changed(self) -> int:
+        """Grows with every write."""
+        with self._open():
+            return self._version
+
+    def tidy(self) -> None:
+        """There is nothing to bring into shape."""
+        with self._open():
+            return
+
+    def before_fork(self) -> None:
+        """Come to rest."""
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; a child has a copy of its own."""
+        self._lock.release()
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._closed = True
+            self._kept.clear()
+
+    def _open(self) -> threading.Lock:
+        if self._closed:
+            raise StoreClosed(url=self.url)
+        return self._lock
