@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 
 from . import _follow, _process
 from ._clock import Clock, SystemClock
@@ -22,9 +22,12 @@ from ._recover import SpoolReport
 from ._replay import Replay
 from ._spool import Spool
 from ._writer import Writer
-from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunFenced, RunJournalError, RunNotFound
+from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError, RunNotFound
 from .events import Event, Run, RunStatus
 from .stores import Store, Synchronous, open_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -184,9 +187,7 @@ class RunJournal:
         """Same as :meth:`run`, without blocking the loop."""
         return await self._off_loop(partial(self.run, run_id))
 
-    def runs(
-        self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
-    ) -> list[Run]:
+    def runs(self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50) -> list[Run]:
         """The runs of a thread, or with a status, or all; newest first. `limit=None` for every one."""
         self._check_open()
         if status is not None and status not in list(RunStatus):
@@ -353,9 +354,7 @@ class RunJournal:
         """
         self._check_open()
         if older_than is None and keep_last is None:
-            raise InvalidArgument(
-                name="older_than or keep_last", expected="given, so that not everything goes", value=None
-            )
+            raise InvalidArgument(name="older_than or keep_last", expected="given, so that not everything goes", value=None)
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         age = _seconds("older_than", seconds)
         self._catch_up(self._intake.waiting > 0)
@@ -388,18 +387,16 @@ class RunJournal:
         """Same as :meth:`close`, without blocking the loop."""
         await asyncio.to_thread(self.close)
 
-    def __enter__(self) -> RunJournal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    async def __aenter__(self) -> RunJournal:
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         await self.aclose()
 
     def _check_open(self) -> None:

@@ -1,11 +1,11 @@
-"""Pure: what a follower does next.
+r"""Pure: what a follower does next.
 
 Rule: READ until a page is empty, WAIT until woken, READ again; DONE when the run has ended and nothing is left. A follower
 keeps nothing but the seq that it has delivered, so one that falls behind, or comes back after a week, is the same as one
 that never left.
 
     READ --page--> READ --empty, live--> WAIT --woken--> READ --empty, ended--> DONE
-                     \\--the page holds run.end--> DONE
+                     \--the page holds run.end--> DONE
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple, cast
 
@@ -84,7 +84,7 @@ def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:
         events[-1].seq,
         moments[0],
         moments[-1],
-        ",".join(str(b - a) for a, b in zip(moments, moments[1:], strict=False)),
+        ",".join(str(b - a) for a, b in pairwise(moments)),
         encode_calls(calls),
         ",".join(encode_value(event.kind, event._value) for event in events),
         tuple(event for event in events if event.kind in MARKS),
@@ -101,9 +101,7 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
     values = _load(segment.body)
     ats = [moment / 1000 for moment in accumulate(_load(segment.ats), initial=segment.t0)]
     if len(values) != len(ats) or len(values) != segment.last - segment.first + 1:
-        raise ValueError(
-            f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events"
-        )
+        raise ValueError(f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events")
     calls = _spread(_load(segment.calls), segment.first, len(values))
     skip = max(0, after + 1 - segment.first)
     if skip:
@@ -127,7 +125,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
     head, tail = segments[0], segments[-1]
     calls, current = [head.calls], head.calls.rpartition(",")[2]
     ats = [head.ats] if head.ats else []
-    for before, segment in zip(segments, segments[1:], strict=False):
+    for before, segment in pairwise(segments):
         if segment.first != before.last + 1:
             raise ValueError(f"run {head.run_id} has a gap: {before.last} is followed by {segment.first}")
         ats.append(str(segment.t0 - before.t1))

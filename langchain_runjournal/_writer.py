@@ -90,9 +90,7 @@ class Writer:
         barrier = Barrier(quiet=quiet)
         self._barriers.append(barrier)
         if self._done.is_set():
-            self._fail(
-                self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late())
-            )
+            self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late()))
         self.poke()
         return barrier
 
@@ -171,9 +169,7 @@ class Writer:
         if spool is not None:
             left = spool.close(keep=failed)
             if left:
-                logger.error(
-                    "not all of the journal %s could be stored: the next open finds it in %s", self.store.url, left
-                )
+                logger.error("not all of the journal %s could be stored: the next open finds it in %s", self.store.url, left)
         self._done.set()
         self.store.close()
         self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
@@ -182,20 +178,24 @@ class Writer:
 
     def _drain(self) -> None:
         barriers = self._take_barriers()
-        intake = self.intake
-        try:
-            while not self._store_all(intake.refill(_STEP)):
-                pass
-        except Exception as exc:
-            self._note_failure(exc)
-            self._fail(barriers, lambda: self._write_failed(exc), exc)
+        failure = self._try_to_store()
+        self._run_errands()
+        if failure is not None:
+            self._note_failure(failure)
+            self._fail(barriers, lambda: self._write_failed(failure), failure)
             return
-        finally:
-            self._run_errands()
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
         self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()
         self._resolve(barriers)
+
+    def _try_to_store(self) -> Exception | None:
+        try:
+            while not self._store_all(self.intake.refill(_STEP)):
+                pass
+        except Exception as exc:  # noqa: BLE001 - whatever the store raises belongs to the barriers, and is raised there
+            return exc
+        return None
 
     def _store_all(self, settled: bool) -> bool:
         """Store what is in the lanes. Whether that was all there is: `settled` says that nothing waits for room."""

@@ -108,9 +108,7 @@ class Event(_Fields):
         at: float = 0.0,
     ) -> None:
         if type(run_id) is not str or not run_id:
-            raise InvalidArgument(
-                name="Event.run_id", expected="a non-empty str (of a UUID: str(run_id))", value=run_id
-            )
+            raise InvalidArgument(name="Event.run_id", expected="a non-empty str (of a UUID: str(run_id))", value=run_id)
         if kind not in KINDS:
             raise InvalidArgument(name="Event.kind", expected=f"one of {', '.join(sorted(KINDS))}", value=kind)
         if not isinstance(data, Mapping):

@@ -55,7 +55,9 @@ _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 _LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 _STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
-_CLAIM: Final = "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
+_CLAIM: Final = (
+    "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
+)
 _PRUNABLE: Final = (
     "SELECT run, run_id, ended_at FROM runs WHERE ended_at IS NOT NULL AND settled ORDER BY ended_at DESC, run DESC"
     " LIMIT -1 OFFSET ?"
@@ -140,9 +142,7 @@ class SqliteStore:
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants the run to stop."""
         with self._transaction() as con:
-            con.execute(
-                "UPDATE runs SET stop = ? WHERE run_id = ? AND stop IS NULL AND ended_at IS NULL", (cause, run_id)
-            )
+            con.execute("UPDATE runs SET stop = ? WHERE run_id = ? AND stop IS NULL AND ended_at IS NULL", (cause, run_id))
         return self.run(run_id)
 
     def claim(self, run_id: str, owner_id: str, epoch: int) -> bool:
