@@ -30,6 +30,7 @@ logger = logging.getLogger("langchain_runjournal")
 _KEPT_LANES: Final = 10_000
 _OVERFLOW_BYTES: Final = 8 << 20
 _OVERFLOW_COST: Final = 200  # bytes that an event in the overflow takes besides its text
+_LARGE: Final = 1 << 20  # what one event counts for at most: a huge one must not make all that follow it get lost
 
 
 class _Entry(NamedTuple):
@@ -64,12 +65,12 @@ class _Overflow:
         if before and entry.type == before[0].type == TEXT and entry.call == before[0].call:
             # Two JSON strings make one: what was said stays, only the seam goes.
             before[1].append(entry.json[1:-1])
-            self.bytes += len(entry.json)
+            self.bytes += min(len(entry.json), _LARGE)
             return True
         kept = (entry, [entry.json[1:-1]] if entry.type == TEXT else [])
         self.entries.append(kept)
         self._last_of[entry.run_id] = kept
-        self.bytes += len(entry.json) + _OVERFLOW_COST
+        self.bytes += min(len(entry.json), _LARGE) + _OVERFLOW_COST
         return True
 
     def first(self, at: int) -> _Entry | None:
@@ -85,7 +86,11 @@ class _Overflow:
         """The oldest entry has found its place."""
         if self.entries:
             kept = self.entries.popleft()
-            self.bytes -= len(kept[0].json) + _OVERFLOW_COST + sum(map(len, kept[1][1:]))
+            if not self.entries:
+                self.bytes = 0
+            else:
+                merged = sum(min(len(text) + 2, _LARGE) for text in kept[1][1:])
+                self.bytes -= min(len(kept[0].json), _LARGE) + _OVERFLOW_COST + merged
             if self._last_of.get(kept[0].run_id) is kept:
                 del self._last_of[kept[0].run_id]
         else:

@@ -13,9 +13,12 @@ import platform
 import sys
 import uuid
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from .stores import Owner
+
+departed: Final[set[str]] = set()
+"""Owners of this process that have closed: the process lives, they do not."""
 
 Verdict = Literal["alive", "gone", "unknown"]
 
@@ -70,6 +73,8 @@ class Watch:
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
         """Whether the owner is gone; "unknown" means: ask again later, at most one lease from the first time."""
+        if owner.owner_id in departed:
+            return "gone"
         if owner.place == this_place():
             here = born(owner.pid)
             if here is None or (here and owner.born and here != owner.born):

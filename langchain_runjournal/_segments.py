@@ -39,7 +39,7 @@ def encode_value(kind: str, value: str | Mapping[str, Any]) -> str:
     """The JSON of one event's data, in a form that is always valid UTF-8.
 
     What JSON cannot hold becomes its repr: a journal that refuses an event because of one odd object would lose the rest
-    of it too. Raises only for what has no repr either.
+    of it too. Does not raise.
     """
     if isinstance(value, str):
         return encode_text(value)
@@ -161,7 +161,10 @@ def _plain(value: Any, depth: int) -> Any:
             return {str(key): _plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             return [_plain(item, depth + 1) for item in value]
-    return repr(value)
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the repr of a user's object may do anything
+        return f"<{type(value).__name__}>"
 
 
 def _load(inside: str) -> list[Any]:

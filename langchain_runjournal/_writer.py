@@ -20,7 +20,7 @@ from typing import Final
 from ._clock import Clock
 from ._intake import Intake
 from ._lane import Lane, Waiter
-from ._ownership import Watch
+from ._ownership import Watch, departed
 from ._recover import SpoolReport, drain
 from ._spool import Spool, spool_files
 from .errors import JournalClosed, RunFenced, RunJournalError, SeqGap, WriteFailed
@@ -160,12 +160,14 @@ class Writer:
         self._drain()
         failed = self._failure is not None
         spool = self.intake.spool
-        if not failed:
-            for step in (self.store.tidy, lambda: self.store.forget(self.owner.owner_id)):
-                try:
-                    step()
-                except RunJournalError:
-                    logger.exception("closing %s", self.store.url)
+        # What it left is nobody's from here on: the next journal on the file takes it, also one of this process.
+        departed.add(self.owner.owner_id)
+        try:
+            self.store.forget(self.owner.owner_id)
+            if not failed:
+                self.store.tidy()
+        except Exception:
+            logger.exception("could not take leave of %s", self.store.url)
         if spool is not None:
             left = spool.close(keep=failed)
             if left:

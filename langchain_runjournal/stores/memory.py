@@ -116,6 +116,7 @@ class MemoryStore:
             if kept is None or (kept.run.ended and kept.run.settled) or kept.run.epoch != epoch:
                 return False
             kept.run = replace(kept.run, owner=owner_id, epoch=epoch + 1)
+            self._version += 1
             return True
 
     def beat(self, owner: Owner) -> None:

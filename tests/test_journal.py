@@ -1,0 +1,749 @@
+"""RunJournal: append, flush, read, stop, prune, close."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from langchain_runjournal import Event, RunJournal, RunStatus, errors
+from langchain_runjournal.stores.memory import MemoryStore
+from langchain_runjournal.stores.sqlite import SqliteStore
+from langchain_runjournal.testing import FakeClock, FaultyStore
+
+Journals = Callable[..., RunJournal]
+
+
+def start(run_id: str = "r", **data: object) -> Event:
+    return Event(run_id=run_id, kind="run.start", data=data)
+
+
+def delta(text: str = "x ", run_id: str = "r", call_id: str | None = "c1") -> Event:
+    return Event(run_id=run_id, kind="llm.ai.delta", data={"text": text}, call_id=call_id)
+
+
+def end(run_id: str = "r", **data: object) -> Event:
+    return Event(run_id=run_id, kind="run.end", data=data)
+
+
+def stored(db: Path, run_id: str = "r") -> list[int]:
+    """What another process would read."""
+    store = SqliteStore(db)
+    try:
+        return [event.seq for event in store.read(run_id, 0, None)]
+    finally:
+        store.close()
+
+
+# --- append and flush -------------------------------------------------------------------------------------------------
+
+
+def test_an_event_is_numbered_and_stamped(journals: Journals) -> None:
+    """seq 1, 2, 3; the wall clock of the append, or the `at` that was given."""
+    clock = FakeClock(wall=1_700_000_000.5)
+    journal = journals(clock=clock)
+    journal.append(start(thread_id="t"))
+    clock.advance(1)
+    journal.append(delta("Hel"))
+    journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "lo"}, call_id="c1", at=12.25))
+    events = journal.read("r")
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert [event.at for event in events] == [1_700_000_000.5, 1_700_000_001.5, 12.25]
+    assert [event.data for event in events] == [{"thread_id": "t"}, {"text": "Hel"}, {"text": "lo"}]
+
+
+def test_a_flush_makes_it_durable_for_others(journals: Journals, db: Path) -> None:
+    """When it returns, another process can read all that was appended before."""
+    journal = journals()
+    for count in range(1, 20):
+        journal.append(delta())
+        journal.flush()
+        assert stored(db) == list(range(1, count + 1))
+
+
+def test_a_flush_does_not_return_because_another_one_did(journals: Journals, db: Path) -> None:
+    """Many threads append and flush at once: what each appended is there when its own flush returns."""
+    journal = journals()
+    failed: list[str] = []
+
+    def work(number: int) -> None:
+        store = SqliteStore(db)
+        for count in range(1, 60):
+            journal.append(delta(run_id=f"r{number}"))
+            journal.flush()
+            if len(store.read(f"r{number}", 0, None)) < count:
+                failed.append(f"r{number} at {count}")
+        store.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_threads_append_to_one_run(journals: Journals) -> None:
+    """No gap, nothing lost, and each thread's events in its order."""
+    journal = journals()
+
+    def work(number: int) -> None:
+        for count in range(2_000):
+            journal.append(delta(f"{number}:{count}", call_id=f"c{number}"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for events in (journal.read("r"), journal.flush() or journal.read("r")):
+        assert [event.seq for event in events] == list(range(1, 8_001))
+        for number in range(4):
+            own = [event.data["text"] for event in events if event.call_id == f"c{number}"]
+            assert own == [f"{number}:{count}" for count in range(2_000)]
+
+
+def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever it is given; the next barrier tells, once."""
+    journal = journals()
+
+    class Liar:
+        def __getattr__(self, name: str) -> str:
+            raise RuntimeError("no")
+
+    for odd in (None, "event", Liar()):
+        journal.append(odd)
+    journal.append(Event(run_id="r", kind="tool.start", data={"odd": object()}))
+    with pytest.raises(errors.WriteFailed, match="3 events could not be encoded") as caught:
+        journal.flush()
+    assert caught.value.lost == 3
+    journal.flush()
+    assert [event.seq for event in journal.read("r")] == [1]
+    assert "could not be kept" in caplog.text
+
+
+def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> None:
+    """An event is taken as it is at the moment of the append."""
+    journal = journals()
+    data = {"arguments": {"path": "/tmp"}}
+    journal.append(Event(run_id="r", kind="tool.start", data=data))
+    data["arguments"]["path"] = "/etc"
+    assert journal.read("r")[0].data == {"arguments": {"path": "/tmp"}}
+
+
+def test_an_append_inside_an_append(journals: Journals) -> None:
+    """A finaliser, or a signal handler, that appends in the middle of an append of its own thread: no deadlock, no loss."""
+    journal = journals()
+    intake = journal._intake
+    place = intake._place
+
+    def place_and_append(*args: object, **kwargs: object) -> bool:
+        if args[2] == "outer":
+            journal.append(delta("inner", call_id="inner"))
+        return place(*args, **kwargs)
+
+    intake._place = place_and_append
+    journal.append(delta("outer", call_id="outer"))
+    journal.append(delta("after", call_id="after"))
+    assert [event.data["text"] for event in journal.read("r")] == ["outer", "inner", "after"]
+
+
+def test_events_of_many_calls_keep_their_call(journals: Journals, db: Path) -> None:
+    """Interleaved calls, no call, odd names: read from memory, from the store, and from any seq on."""
+    journal = journals()
+    calls = [None, "a", "a", "b", "a", None, "ü,\"'\n", "b", "b"]
+    for number, call in enumerate(calls * 50):
+        journal.append(delta(str(number), call_id=call))
+        if number % 70 == 0:
+            journal.flush()
+    for after in (0, 1, 68, 69, 70, 71, 200):
+        assert [event.call_id for event in journal.read("r", after)] == (calls * 50)[after:]
+    journal.flush()
+    for after in (0, 1, 68, 69, 70, 71, 200):
+        assert [event.call_id for event in journal.read("r", after)] == (calls * 50)[after:]
+
+
+def test_a_large_event(journals: Journals) -> None:
+    """A tool result larger than a file of the spool, or than the whole spool, is one event."""
+    journal = journals(spool_limit=1)
+    sizes = [10, 100_000, 5 << 20, 10, 20 << 20, 10]
+    for size in sizes:
+        journal.append(Event(run_id="r", kind="llm.tool.result", data={"content": "x" * size}))
+    journal.flush()
+    assert [len(event.data["content"]) for event in journal.read("r")] == sizes
+
+
+def test_full_durability(journals: Journals, db: Path) -> None:
+    """`synchronous="full"` works the same."""
+    journal = journals(synchronous="full")
+    journal.append(start())
+    journal.flush()
+    assert stored(db) == [1]
+
+
+# --- the async side ---------------------------------------------------------------------------------------------------
+
+
+def test_the_twins_do_the_same(journals: Journals) -> None:
+    """Every async twin, on a journal that is an async context manager."""
+
+    async def main() -> None:
+        async with journals() as journal:
+            journal.append(start(thread_id="t"))
+            journal.append(delta())
+            await journal.aflush()
+            await journal.aflush(timeout=5)
+            assert (await journal.arun("r")).thread_id == "t"
+            assert [run.run_id for run in await journal.aruns(thread_id="t", status="running", limit=1)] == ["r"]
+            assert [event.seq for event in await journal.aread("r", after=1, limit=5)] == [2]
+            assert (await journal.astop("r", cause="timeout")).stop == "timeout"
+            assert await journal.aclaim("r")
+            journal.append(end())
+            assert [event.kind async for event in journal.afollow("r", after=2)] == ["run.stop", "run.end"]
+            assert await journal.aprune(keep_last=0) == ["r"]
+        with pytest.raises(errors.JournalClosed):
+            await journal.aflush()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_aflush_harms_nobody(db: Path) -> None:
+    """Neither the writer nor the other barriers, whether it is cancelled before or while its batch is under way."""
+    store = FaultyStore(SqliteStore(db))
+    writing, go_on = threading.Event(), threading.Event()
+    append = store.inner.append
+
+    def slow_append(*args: object) -> None:
+        writing.set()
+        assert go_on.wait(30)
+        append(*args)
+
+    store.inner.append = slow_append
+
+    async def main(journal: RunJournal) -> None:
+        for _ in range(20):
+            writing.clear()
+            go_on.clear()
+            journal.append(delta())
+            under_way = asyncio.ensure_future(journal.aflush())
+            await asyncio.to_thread(writing.wait)
+            queued = asyncio.ensure_future(journal.aflush())
+            patient = asyncio.ensure_future(journal.aflush())
+            await asyncio.sleep(0)
+            under_way.cancel()
+            queued.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            await patient
+            assert under_way.cancelled()
+            assert queued.cancelled()
+
+    with RunJournal(store) as journal:
+        asyncio.run(main(journal))
+        assert len(journal.read("r")) == 20
+    assert threading.active_count() >= 1
+
+
+def test_a_loop_that_is_gone_harms_nobody(journals: Journals) -> None:
+    """Its barrier and its follower are forgotten."""
+    journal = journals()
+    journal.append(start())
+
+    async def leave() -> None:
+        asyncio.ensure_future(journal.aflush())
+        follower = journal.afollow("r")
+        await follower.__anext__()
+        asyncio.ensure_future(follower.__anext__())
+        await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop), return_exceptions=True))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    for _ in range(5):
+        journal.append(delta())
+        journal.flush()
+    assert len(journal.read("r")) == 6
+
+
+# --- when the store fails ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", [SqliteStore, MemoryStore])
+def test_a_store_that_fails_once(db: Path, when: str, kind: type, caplog: pytest.LogCaptureFixture) -> None:
+    """Before or after it committed: the barrier says so, nothing is lost, nothing doubled, no gap."""
+    store = FaultyStore(kind(db) if kind is SqliteStore else kind())
+    with RunJournal(store) as journal:
+        journal.append(start())
+        journal.flush()
+        for nth in range(1, 6):
+            journal.append(delta(f"{nth}"))
+            store.fail(when=when, error=sqlite3.OperationalError("database or disk is full"))
+            with pytest.raises(errors.WriteFailed) as caught:
+                journal.flush()
+            assert caught.value.reason == "database or disk is full"
+            assert caught.value.lost == 0
+            assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+            journal.append(delta(f"{nth}+"))
+            journal.flush()
+        assert store.failed == 5
+        assert [event.seq for event in store.inner.read("r", 0, None)] == list(range(1, 12))
+        texts = [event.data.get("text") for event in journal.read("r", 1)]
+        assert texts == [text for nth in range(1, 6) for text in (f"{nth}", f"{nth}+")]
+    assert "can be written again" in caplog.text
+
+
+def test_every_barrier_hears_of_the_failure(db: Path) -> None:
+    """Not only the first; each with an exception of its own."""
+    store = FaultyStore(SqliteStore(db))
+    with RunJournal(store) as journal:
+        journal.append(start())
+        journal.flush()
+        store.fail(times=1_000)
+        journal.append(delta())
+        caught: list[errors.WriteFailed] = []
+
+        def work() -> None:
+            try:
+                journal.flush()
+            except errors.WriteFailed as exc:
+                caught.append(exc)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({id(exc) for exc in caught}) == 8
+        assert caught[0].waiting == 1
+        assert "in the spool" in str(caught[0])
+        store.fail(times=0)
+        journal.flush()
+        assert len(store.inner.read("r", 0, None)) == 2
+
+
+def test_reads_work_while_writes_fail(db: Path) -> None:
+    """What is here can be read and followed, and the barrier still has the failure to tell."""
+    store = FaultyStore(SqliteStore(db))
+    with RunJournal(store, busy_timeout=1) as journal:
+        journal.append(start())
+        journal.flush()
+        store.fail(times=1_000)
+        journal.append(delta())
+        journal.append(end())
+        assert [event.seq for event in journal.read("r")] == [1, 2, 3]
+        assert [event.seq for event in journal.follow("r")] == [1, 2, 3]
+        assert journal.run("r").status == "running"
+        with pytest.raises(errors.WriteFailed):
+            journal.flush()
+        store.fail(times=0)
+        journal.flush()
+        assert journal.run("r").status == "completed"
+
+
+def test_a_flush_may_have_enough(db: Path) -> None:
+    """`FlushTimeout` is a TimeoutError, and loses nothing."""
+    store = FaultyStore(SqliteStore(db))
+    go_on = threading.Event()
+    append = store.inner.append
+    store.inner.append = lambda *args: go_on.wait(30) and append(*args)
+    with RunJournal(store) as journal:
+        journal.append(start())
+        with pytest.raises(TimeoutError, match=r"0\.05 s"):
+            journal.flush(timeout=0.05)
+
+        async def main() -> None:
+            with pytest.raises(errors.FlushTimeout):
+                await journal.aflush(timeout=0.05)
+
+        asyncio.run(main())
+        go_on.set()
+        journal.flush()
+        assert [event.seq for event in store.inner.read("r", 0, None)] == [1]
+    with pytest.raises(errors.InvalidArgument, match="timeout"), RunJournal(":memory:") as journal:
+        journal.flush(timeout=-1)
+
+
+def fill(journal: RunJournal, megabytes: int, run_id: str = "r") -> int:
+    """Append that much text in small pieces; returns how many."""
+    count = megabytes * 10_000
+    for number in range(count):
+        journal.append(delta(f"{number:08d}" * 12, run_id=run_id))
+    return count
+
+
+def test_pressure_merges_and_loses_nothing(db: Path) -> None:
+    """A store that stalls: the spool fills, adjacent deltas of a call merge in memory, and all the text arrives."""
+    store = FaultyStore(SqliteStore(db))
+    with RunJournal(store, spool_limit=8 << 20) as journal:
+        journal.append(start())
+        journal.flush()
+        store.fail(times=1_000_000)
+        count = fill(journal, 13)
+        journal.append(end())
+        assert journal._intake.overflowing
+        with pytest.raises(errors.WriteFailed, match="in memory") as caught:
+            journal.flush()
+        assert caught.value.lost == 0
+        spools = sum(path.stat().st_size for path in db.parent.glob("*-spool-*"))
+        assert spools <= 8 << 20
+        store.fail(times=0)
+        journal.flush()
+        events = journal.read("r")
+        assert len(events) < count
+        assert "".join(event.data.get("text", "") for event in events) == "".join(f"{n:08d}" * 12 for n in range(count))
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert events[-1].kind == "run.end"
+        assert not journal._intake.overflowing
+        journal.append(start("next"))
+        journal.flush()
+
+
+def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Far beyond the limits memory does not grow: events are dropped, counted, told by the barrier and in the run."""
+    store = FaultyStore(SqliteStore(db))
+    with RunJournal(store, spool_limit=8 << 20) as journal:
+        journal.append(start())
+        journal.flush()
+        store.fail(times=1_000_000)
+        count = fill(journal, 25)
+        journal.append(end(status="failed"))
+        assert journal._intake._overflow.bytes < 9 << 20
+        store.fail(times=0)
+        with pytest.raises(errors.WriteFailed, match="lost") as caught:
+            journal.flush()
+        journal.flush()
+        run = journal.run("r")
+        assert 0 < run.lost == caught.value.lost < count
+        assert run.status == "failed"
+        kept = "".join(event.data.get("text", "") for event in journal.read("r"))
+        assert "".join(f"{n:08d}" * 12 for n in range(count)).startswith(kept)
+        assert "are being lost" in caplog.text
+
+
+def test_a_journal_in_memory_is_bounded_too() -> None:
+    """Without a spool the number of waiting events is limited, and then they merge."""
+    store = FaultyStore(MemoryStore())
+    with RunJournal(store) as journal:
+        journal._intake._room = 1_000
+        journal.append(start())
+        journal.flush()
+        store.fail(times=1_000_000)
+        fill(journal, 1)
+        assert len(journal._intake.lanes["r"].pend) <= 2_002
+        store.fail(times=0)
+        journal.flush()
+        text = "".join(event.data.get("text", "") for event in journal.read("r"))
+        assert text == "".join(f"{n:08d}" * 12 for n in range(10_000))
+
+
+def test_a_database_locked_by_somebody_else(db: Path, journals: Journals) -> None:
+    """The agent goes on, the barrier names the file and what to do, and all is written when the lock is gone."""
+    journal = journals(busy_timeout=0.2)
+    journal.append(start())
+    journal.flush()
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for _ in range(100):
+        journal.append(delta())
+    with pytest.raises(errors.WriteFailed, match=r"runs\.db.*locked.*busy_timeout") as caught:
+        journal.flush()
+    assert caught.value.waiting == 100
+    other.execute("COMMIT")
+    other.close()
+    journal.flush()
+    assert len(stored(db)) == 101
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_found(journals: Journals) -> None:
+    """By thread and status, newest first, at once after the append."""
+    journal = journals()
+    for number in range(60):
+        journal.append(start(f"r{number}", thread_id="even" if number % 2 == 0 else "odd"))
+    journal.append(end("r2", status="interrupted", cause="stop"))
+    assert [run.run_id for run in journal.runs()] == [f"r{number}" for number in range(59, 9, -1)]
+    assert len(journal.runs(limit=None)) == 60
+    assert journal.runs(limit=0) == []
+    assert [run.run_id for run in journal.runs("even", RunStatus.INTERRUPTED)] == ["r2"]
+    assert len(journal.runs(status="running", limit=100)) == 59
+
+
+def test_bad_questions_get_clear_answers(journals: Journals) -> None:
+    """Every reader checks what it is given."""
+    journal = journals()
+    for ask in (
+        lambda: journal.run("nobody"),
+        lambda: journal.read("nobody"),
+        lambda: journal.stop("nobody"),
+        lambda: journal.claim("nobody"),
+        lambda: next(iter(journal.follow("nobody"))),
+    ):
+        with pytest.raises(errors.RunNotFound, match=r"'nobody'.*journal\.runs\(\)"):
+            ask()
+    for wrong in (
+        lambda: journal.run(""),
+        lambda: journal.run(7),
+        lambda: journal.read("r", after=-1),
+        lambda: journal.read("r", limit=-1),
+        lambda: journal.read("r", after="1"),
+        lambda: journal.follow("r", after=1.5),
+        lambda: journal.follow(None),
+        lambda: journal.runs(status="done"),
+        lambda: journal.runs(limit=-1),
+        lambda: journal.stop("r", cause="because"),
+        lambda: journal.prune(),
+        lambda: journal.prune(keep_last=-1),
+        lambda: journal.prune(older_than=-5),
+    ):
+        with pytest.raises(errors.InvalidArgument):
+            wrong()
+
+
+def test_reading_spans_the_store_and_memory(db: Path) -> None:
+    """Part of a run stored, part not: one answer, for any `after` and `limit`."""
+    store = FaultyStore(SqliteStore(db))
+    with RunJournal(store) as journal:
+        for _ in range(10):
+            journal.append(delta())
+        journal.flush()
+        store.fail(times=1_000_000)
+        for _ in range(10):
+            journal.append(delta())
+        for after in range(22):
+            for limit in (None, 0, 1, 5, 10, 11, 30):
+                assert [e.seq for e in journal.read("r", after, limit)] == list(range(after + 1, 21))[:limit]
+        store.fail(times=0)
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_in_the_same_process_is_seen_at_once(journals: Journals) -> None:
+    """The owner is called before `stop` returns; the run has the event, once; twice is the same as once."""
+    journal = journals()
+    journal.append(start())
+    calls: list[str] = []
+    journal.on_stop("r", calls.append)
+    forget = journal.on_stop("r", lambda cause: calls.append("never"))
+    forget()
+    forget()
+    assert journal.stop_requested("r") is None
+    assert journal.stop("r", cause="timeout").stop == "timeout"
+    assert calls == ["timeout"]
+    assert journal.stop_requested("r") == "timeout"
+    assert journal.stop("r").stop == "timeout"
+    journal.on_stop("r", calls.append)
+    assert calls == ["timeout", "timeout"]
+    assert [(event.kind, event.data) for event in journal.read("r", 1)] == [("run.stop", {"cause": "timeout"})]
+
+
+def test_a_stop_for_an_ended_run_says_so(journals: Journals) -> None:
+    """It is returned as it ended; nothing is asked, nothing called."""
+    journal = journals()
+    journal.append(start())
+    journal.append(end())
+    journal.on_stop("r", lambda cause: pytest.fail("the run had ended"))
+    run = journal.stop("r")
+    assert (run.status, run.stop) == ("completed", None)
+    assert len(journal.read("r")) == 2
+
+
+def test_a_callback_that_fails_stops_nobody_else(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and the next one is called."""
+    journal = journals()
+    journal.append(start())
+    calls: list[str] = []
+    journal.on_stop("r", lambda cause: 1 / 0)
+    journal.on_stop("r", calls.append)
+    journal.stop("r")
+    assert calls == ["stop"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+# --- pruning ----------------------------------------------------------------------------------------------------------
+
+
+def test_prune_by_age_and_number(journals: Journals) -> None:
+    """Seconds or a timedelta; both conditions when both are given; a wall clock that was set back prunes less, not more."""
+    clock = FakeClock(wall=1_700_000_000.0)
+    journal = journals(clock=clock)
+    for number in range(6):
+        journal.append(start(f"r{number}"))
+        journal.append(end(f"r{number}"))
+        clock.advance(60)
+    journal.append(start("live"))
+    journal.append(end("broken", status="failed", settled=False))
+    clock.advance(1)
+    assert journal.prune(older_than=timedelta(minutes=6)) == ["r0"]
+    assert journal.prune(older_than=0, keep_last=4) == ["r1"]
+    clock.set_wall(1_600_000_000.0)
+    assert journal.prune(older_than=0) == []
+    assert sorted(journal.prune(keep_last=1)) == ["r2", "r3", "r4"]
+    assert sorted(run.run_id for run in journal.runs()) == ["broken", "live", "r5"]
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+
+def test_close_drains_and_leaves_nothing_behind(db: Path) -> None:
+    """All is stored, the spool and the files of SQLite are gone, and closing twice is fine."""
+    journal = RunJournal(db)
+    for _ in range(5_000):
+        journal.append(delta())
+    assert list(db.parent.glob("*-spool-*"))
+    journal.close()
+    journal.close()
+    assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
+    assert len(stored(db)) == 5_000
+
+
+def test_close_while_others_append(db: Path) -> None:
+    """What was appended before the close is there; what came after it was refused, counted, and is told."""
+    journal = RunJournal(db)
+    begun = threading.Barrier(5)
+    closed = threading.Event()
+    accepted = [0] * 4
+
+    def work(number: int) -> None:
+        begun.wait()
+        while not closed.is_set():
+            journal.append(delta(run_id=f"r{number}"))
+            accepted[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    while min(accepted) < 200:
+        journal.flush()
+    before = list(accepted)
+    logging.disable(logging.ERROR)
+    journal.close()
+    closed.set()
+    for thread in threads:
+        thread.join()
+    logging.disable(logging.NOTSET)
+    with pytest.raises(errors.JournalClosed) as caught:
+        journal.flush()
+    kept = [stored(db, f"r{number}") for number in range(4)]
+    for number in range(4):
+        assert kept[number] == list(range(1, len(kept[number]) + 1))
+        assert before[number] - 1 <= len(kept[number]) <= accepted[number] + 1
+    assert sum(map(len, kept)) + caught.value.refused == sum(accepted)
+
+
+def test_a_closed_journal_says_so(db: Path) -> None:
+    """Every verb; append stays silent, but is counted."""
+    journal = RunJournal(db)
+    journal.append(start())
+    journal.close()
+    journal.append(delta())
+    journal.append(delta())
+    with pytest.raises(errors.JournalClosed) as caught:
+        journal.flush()
+    assert caught.value.refused == 2
+    for verb in (
+        lambda: journal.flush(),
+        lambda: journal.run("r"),
+        lambda: journal.runs(),
+        lambda: journal.read("r"),
+        lambda: journal.follow("r"),
+        lambda: journal.afollow("r"),
+        lambda: journal.stop("r"),
+        lambda: journal.claim("r"),
+        lambda: journal.prune(keep_last=1),
+    ):
+        with pytest.raises(errors.JournalClosed):
+            verb()
+    assert "closed" in repr(journal)
+
+
+def test_a_close_that_cannot_store_keeps_the_spool(db: Path) -> None:
+    """It raises, and the next journal on the file brings in what was left."""
+    store = FaultyStore(SqliteStore(db))
+    journal = RunJournal(store)
+    journal.append(start())
+    journal.append(delta())
+    store.fail(times=1_000_000)
+    with pytest.raises(errors.WriteFailed, match="in the spool"):
+        journal.close()
+    assert len(list(db.parent.glob("*-spool-*"))) == 1
+    with RunJournal(db) as journal:
+        assert [report.events for report in journal.recovered] == [2]
+        assert [event.seq for event in journal.read("r")] == [1, 2]
+    assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
+
+
+def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
+    """Without close(), as in a notebook: what it held is stored, its thread ends, its spool goes."""
+    journal = RunJournal(db)
+    journal.append(start())
+    thread, gone = journal._writer._thread, weakref.ref(journal)
+    del journal
+    gc.collect()
+    assert gone() is None
+    thread.join(30)
+    assert not thread.is_alive()
+    assert stored(db) == [1]
+    assert not list(db.parent.glob("*-spool-*"))
+
+
+def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old lanes are forgotten; a late event for one that was forgotten is refused loudly, never misplaced."""
+    monkeypatch.setattr("langchain_runjournal._intake._KEPT_LANES", 5)
+    journal = journals()
+    for number in range(20):
+        journal.append(start(f"r{number}"))
+        journal.append(end(f"r{number}"))
+        journal.flush()
+    assert len(journal._intake.lanes) <= 6
+    journal.append(Event(run_id="r19", kind="llm.tool.result", data={"late": True}))
+    journal.flush()
+    assert [event.seq for event in journal.read("r19")] == [1, 2, 3]
+    journal.append(Event(run_id="r0", kind="llm.tool.result", data={"late": True}))
+    with pytest.raises(errors.RunFenced, match="r0"):
+        journal.flush()
+    assert [event.seq for event in journal.read("r0")] == [1, 2]
+
+
+def test_wall_clocks_that_jump_break_nothing(journals: Journals) -> None:
+    """Backwards by years in mid-run: order, following, listing and leases go on."""
+    clock = FakeClock(wall=1_700_000_000.0)
+    journal = journals(clock=clock)
+    journal.append(start())
+    clock.set_wall(1_000_000_000.0)
+    for _ in range(3):
+        journal.append(delta())
+    clock.set_wall(1_800_000_000.0)
+    journal.append(start("later"))
+    clock.set_wall(900_000_000.0)
+    journal.append(end())
+    journal.append(end("later"))
+    assert [event.seq for event in journal.follow("r")] == [1, 2, 3, 4, 5]
+    assert [run.run_id for run in journal.runs()] == ["later", "r"]
+    assert [event.at for event in journal.read("r")][-1] == 900_000_000.0
+    assert journal.prune(keep_last=1) in (["r"], ["later"])
+
+
+def test_time_is_taken_from_the_system(journals: Journals) -> None:
+    """Without a clock of its own a journal stamps with the time of day."""
+    journal = journals()
+    before = time.time()
+    journal.append(start())
+    assert before - 0.001 <= journal.read("r")[0].at <= time.time() + 0.001

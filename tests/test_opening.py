@@ -1,0 +1,256 @@
+"""Opening a journal: what works, and an error of its own for everything that does not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.stores import open_store
+from langchain_runjournal.stores.memory import MemoryStore
+
+
+def test_every_way_to_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path, a Path, a URL, a name with a space: one file, whatever the process does to its directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "my runs.db"
+    with RunJournal("my runs.db") as journal:
+        journal.append(Event(run_id="r", kind="run.start"))
+        monkeypatch.chdir("/")
+    for url in (path, str(path), f"sqlite:///{path}", f"sqlite://{path}", f"SQLITE://{str(path).replace(' ', '%20')}"):
+        with RunJournal(url) as journal:
+            assert journal.run("r").run_id == "r"
+            assert journal.url == f"sqlite:///{str(path).lstrip('/')}"
+    assert [found.name for found in tmp_path.iterdir()] == ["my runs.db"]
+
+
+def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes no file, and the store can be given as well."""
+    monkeypatch.chdir(tmp_path)
+    with RunJournal(":memory:") as journal:
+        journal.append(Event(run_id="r", kind="run.start"))
+        assert journal.run("r").last_seq == 1
+    store = MemoryStore()
+    with RunJournal(store) as journal:
+        assert journal.runs() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "says"),
+    [
+        ("postgresql://host/db", errors.UnknownStore, "'postgresql'"),
+        ("redis://host", errors.UnknownStore, "runs.db"),
+        ("sqlite://runs.db", errors.UnknownStore, "three slashes"),
+        ("sqlite:runs.db", errors.UnknownStore, "three slashes"),
+        ("sqlite:///", errors.UnknownStore, "three slashes"),
+        ("sqlite:///x.db?mode=ro", errors.UnknownStore, "nothing more"),
+        ("file:runs.db", errors.UnknownStore, "'file'"),
+        ("", errors.InvalidArgument, "a path"),
+        ("a\0b", errors.InvalidArgument, "a path"),
+        (7, errors.InvalidArgument, "a path"),
+        (b"runs.db", errors.InvalidArgument, "a path"),
+        (None, errors.InvalidArgument, "a path"),
+    ],
+)
+def test_what_is_no_name_of_a_journal(url: object, error: type[Exception], says: str) -> None:
+    """Each is refused with what to write instead."""
+    with pytest.raises(error, match=says):
+        RunJournal(url)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("lease", 0), ("lease", "15"), ("busy_timeout", -1), ("spool_limit", None), ("synchronous", "off")],
+)
+def test_options_are_checked(db: Path, option: str, value: object) -> None:
+    """A wrong option names itself, and leaves no file behind."""
+    with pytest.raises(errors.InvalidArgument, match=option):
+        RunJournal(db, **{option: value})
+    assert not db.exists()
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    """With the path of a file in it as advice."""
+    with pytest.raises(errors.StoreIsDirectory, match=r"runs\.db"):
+        RunJournal(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_missing(tmp_path: Path) -> None:
+    """It is not made: a misspelt path should not become a place for data."""
+    with pytest.raises(errors.StoreNotWritable, match="does not exist"):
+        RunJournal(tmp_path / "nowhere" / "runs.db")
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(errors.StoreNotWritable):
+        RunJournal(file / "runs.db")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("what", ["directory", "file"])
+def test_a_place_that_may_not_be_written(tmp_path: Path, what: str) -> None:
+    """As a user who is not root, in a process of its own."""
+    place = tmp_path / "place"
+    place.mkdir()
+    db = place / "runs.db"
+    RunJournal(db).close()
+    if what == "directory":
+        db.unlink()
+    os.chmod(db if what == "file" else place, 0o444 if what == "file" else 0o555)
+    before = sorted(place.iterdir())
+    code = f"""
+import os, sys
+from langchain_runjournal import RunJournal, errors
+RunJournal(":memory:").close()
+import langchain_runjournal.stores.sqlite  # now: this Python may be where only root can read
+langchain_runjournal.stores._sqlite_file._migrations()
+for path in ({str(tmp_path)!r},):
+    while path != "/" and os.getuid() == 0:
+        os.chmod(path, os.stat(path).st_mode | 0o055); path = os.path.dirname(path)
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    RunJournal({str(db)!r})
+except errors.StoreNotWritable as exc:
+    print(exc)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert str(db) in done.stdout
+    assert "Choose a place" in done.stdout
+    assert sorted(place.iterdir()) == before
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    """It stays as it is."""
+    for content in (b"dear diary\n" * 100, b"x", b"SQLite format 3\x00" + b"garbage" * 1000):
+        path = tmp_path / "notes.txt"
+        path.write_bytes(content)
+        with pytest.raises((errors.NotADatabase, errors.StoreCorrupt), match=r"notes\.txt"):
+            RunJournal(path)
+        assert path.read_bytes() == content
+
+
+def test_a_database_of_somebody_else(tmp_path: Path) -> None:
+    """For example the one of a LangGraph checkpointer: its tables are named, and it stays as it is."""
+    path = tmp_path / "app.db"
+    con = sqlite3.connect(path)
+    con.execute("CREATE TABLE checkpoints (thread_id TEXT)")
+    con.close()
+    before = path.read_bytes()
+    with pytest.raises(errors.ForeignDatabase, match=r"checkpoints.*app-journal\.db"):
+        RunJournal(path)
+    assert path.read_bytes() == before
+    assert [found.name for found in tmp_path.iterdir()] == ["app.db"]
+
+
+def test_a_journal_of_the_future(db: Path) -> None:
+    """A newer schema is not touched."""
+    RunJournal(db).close()
+    con = sqlite3.connect(db)
+    con.execute("INSERT INTO migrations (version, name, at) VALUES (99, 'later', 'then')")
+    con.commit()
+    con.close()
+    before = db.read_bytes()
+    with pytest.raises(errors.StoreTooNew, match=r"schema 99.*Upgrade"):
+        RunJournal(db)
+    assert db.read_bytes() == before
+
+
+def test_a_journal_that_is_damaged(db: Path) -> None:
+    """Pages overwritten in the middle: said, not crashed over."""
+    with RunJournal(db) as journal:
+        for number in range(200):
+            journal.append(Event(run_id=f"r{number}", kind="run.start", data={"name": "x" * 500}))
+    data = bytearray(db.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    db.write_bytes(data)
+    with pytest.raises(errors.RunJournalError, match=r"runs\.db"):
+        RunJournal(db)
+
+
+def test_an_empty_file_becomes_a_journal(db: Path) -> None:
+    """As `tempfile` and `touch` make them."""
+    db.touch()
+    with RunJournal(db) as journal:
+        assert journal.runs() == []
+
+
+def test_only_the_owner_may_read(db: Path) -> None:
+    """The database, what SQLite puts beside it, and the spool: mode 0600, whatever the umask."""
+    old = os.umask(0)
+    try:
+        with RunJournal(db) as journal:
+            journal.append(Event(run_id="r", kind="run.start"))
+            journal.flush()
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in db.parent.iterdir()}
+    finally:
+        os.umask(old)
+    assert len(modes) >= 4, modes
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_many_open_a_new_file_at_once(db: Path) -> None:
+    """One of them creates it; none fails."""
+    code = f"from langchain_runjournal import RunJournal; RunJournal({str(db)!r}).close(); print('ok')"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(6)
+    ]
+    assert [process.communicate()[0].strip() for process in processes] == ["ok"] * 6
+
+
+def test_threads_open_a_new_file_at_once(db: Path) -> None:
+    """The same within a process; each journal is an owner of its own."""
+    barrier = threading.Barrier(6)
+    opened: list[RunJournal] = []
+
+    def work() -> None:
+        barrier.wait()
+        opened.append(RunJournal(db))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({journal.owner_id for journal in opened}) == 6
+    for journal in opened:
+        journal.close()
+
+
+def test_wal_and_synchronous(db: Path) -> None:
+    """WAL always; `synchronous` as it was asked for."""
+    for level, number in (("normal", 1), ("full", 2)):
+        store = open_store(db, synchronous=level)
+        con = store._open_writer()
+        assert con.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert con.execute("PRAGMA synchronous").fetchone()[0] == number
+        store.close()
+
+
+def test_each_migration_is_recorded(db: Path) -> None:
+    """With its number and name, in the transaction that made it."""
+    RunJournal(db).close()
+    con = sqlite3.connect(db)
+    assert con.execute("SELECT version, name FROM migrations").fetchall() == [(1, "journal")]
+    con.close()
+
+
+def test_two_names_of_one_file_are_one_journal(tmp_path: Path, db: Path) -> None:
+    """A symbolic link leads to the same database and the same spools."""
+    link = tmp_path / "link.db"
+    link.symlink_to(db)
+    with RunJournal(link) as journal:
+        journal.append(Event(run_id="r", kind="run.start"))
+        journal.flush()
+        assert not list(tmp_path.glob("link.db-*"))
+    with RunJournal(db) as journal:
+        assert journal.run("r")
