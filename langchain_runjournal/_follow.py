@@ -15,7 +15,7 @@ from typing import Final
 from ._replay import Page, Replay, Step
 from ._writer import Writer
 from .errors import RunNotFound
-from .events import Event
+from .events import Event, Run
 
 PAGE: Final = 512
 _LONGEST_NAP: Final = 1.0
@@ -30,11 +30,21 @@ def look(writer: Writer, run_id: str, after: int, *, doubtful: bool = False) -> 
     events = writer.store.read(run_id, after, PAGE)
     if events or page is not None:
         return Page(events, ended=page.ended if page is not None else False)
-    run = writer.store.run(run_id)
-    if run is None:
-        raise RunNotFound(run_id=run_id, url=writer.store.url)
+    run = find(writer, run_id)
     # Read again after the status: what came with the end must not be missed.
     return Page(writer.store.read(run_id, after, PAGE), ended=run.ended)
+
+
+def find(writer: Writer, run_id: str) -> Run:
+    """The run as the store has it. Raises `RunNotFound`."""
+    run = writer.store.run(run_id)
+    if run is None:
+        # A process that died before it could store its first event has it in its spool.
+        writer.collect()
+        run = writer.store.run(run_id)
+    if run is None:
+        raise RunNotFound(run_id=run_id, url=writer.store.url)
+    return run
 
 
 def look_here(writer: Writer, run_id: str, after: int) -> Page | None:

@@ -22,7 +22,7 @@ from ._recover import SpoolReport
 from ._replay import Replay
 from ._spool import Spool
 from ._writer import Writer
-from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError, RunNotFound
+from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
 from .events import Event, Run, RunStatus
 from .stores import Store, Synchronous, open_store
 
@@ -178,10 +178,7 @@ class RunJournal:
         self._check_open()
         lane = self._intake.lanes.get(_text("run_id", run_id))
         self._catch_up(lane is not None and bool(lane.pend))
-        run = self._store.run(run_id)
-        if run is None:
-            raise RunNotFound(run_id=run_id, url=self.url)
-        return run
+        return _follow.find(self._writer, run_id)
 
     async def arun(self, run_id: str) -> Run:
         """Same as :meth:`run`, without blocking the loop."""
@@ -216,8 +213,8 @@ class RunJournal:
             if tail is None:  # stored in the meantime
                 return self.read(run_id, after, limit)
             events += tail
-        elif not events and self._store.run(run_id) is None:
-            raise RunNotFound(run_id=run_id, url=self.url)
+        elif not events:
+            _follow.find(self._writer, run_id)
         return events
 
     async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:

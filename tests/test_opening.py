@@ -176,6 +176,25 @@ def test_a_journal_that_is_damaged(db: Path) -> None:
         RunJournal(db)
 
 
+def test_opening_again_takes_no_locks_away(db: Path) -> None:
+    """A second journal in the process must not make another process believe that it is the last one to close the file.
+
+    It would delete the -wal file, and with it everything that this process writes from there on.
+    """
+    code = f"from langchain_runjournal import RunJournal; print([r.run_id for r in RunJournal({str(db)!r}).runs()])"
+    with RunJournal(db) as first:
+        first.append(Event(run_id="before", kind="run.start"))
+        first.flush()
+        RunJournal(db).close()
+        with RunJournal(db):
+            for number in range(3):
+                subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+                first.append(Event(run_id=f"r{number}", kind="run.start"))
+                first.flush()
+                done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+                assert f"'r{number}'" in done.stdout
+
+
 def test_an_empty_file_becomes_a_journal(db: Path) -> None:
     """As `tempfile` and `touch` make them."""
     db.touch()

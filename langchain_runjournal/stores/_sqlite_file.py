@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +24,8 @@ from ..errors import (
 )
 
 APPLICATION_ID: Final = 1380601420
-_MAGIC: Final = b"SQLite format 3\x00"
+_SMALLEST: Final = 512  # bytes of the smallest page of SQLite
+_preparing = threading.Lock()
 
 
 def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
@@ -55,8 +57,14 @@ def _hint(reason: str) -> str:
 
 def prepare(path: Path, busy_timeout: float) -> bytes:
     """Make sure that the file is a journal of a version that we know, create or upgrade it, and return its store id."""
+    # One at a time: nobody in this process may open a file that is just being created, see `_check_place`.
+    with _preparing, translated(path):
+        return _prepare(path, busy_timeout)
+
+
+def _prepare(path: Path, busy_timeout: float) -> bytes:
     _check_place(path)
-    with translated(path), closing(connect(path, busy_timeout)) as con:
+    with closing(connect(path, busy_timeout)) as con:
         tables = _tables(con, path)
         if con.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID and tables:
             suggestion = path.with_name(f"{path.stem}-journal.db").name
@@ -76,13 +84,21 @@ def _check_place(path: Path) -> None:
         raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} is not writable for this user")
     try:
         # Only the owner may read what users wrote to a model. SQLite gives its -wal and -shm files the same mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        # Not opened here, not even to look at its first bytes: closing it again would take from SQLite, in this very
+        # process, the locks by which other processes see that the file is in use. The next one to close it would then
+        # delete the -wal file under our feet, and with it what we write from there on.
+        _check_file(path)
     except OSError as exc:
         raise StoreNotWritable(path=str(path), reason=exc.strerror or str(exc)) from exc
-    if head and head != _MAGIC:
-        raise NotADatabase(path=str(path), reason="it does not begin as one")
+
+
+def _check_file(path: Path) -> None:
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise StoreNotWritable(path=str(path), reason="the file is not writable for this user")
+    if 0 < path.stat().st_size < _SMALLEST:
+        raise NotADatabase(path=str(path), reason="it is too short to be one")
 
 
 def _tables(con: sqlite3.Connection, path: Path) -> list[str]:
