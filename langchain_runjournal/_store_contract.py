@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from ._segments import Segment, pack
 from .errors import RunFenced, RunJournalError, SeqGap, StoreClosed
 from .events import Event, Kind, RunStatus
 from .stores import Owner, Store
+
+START: Final[Kind] = "run.start"
+DELTA: Final[Kind] = "llm.ai.delta"
 
 
 def numbered(run_id: str, kinds: Sequence[Kind], first: int = 1, at: float = 1_700_000_000.0) -> list[Event]:
@@ -30,7 +33,7 @@ def numbered(run_id: str, kinds: Sequence[Kind], first: int = 1, at: float = 1_7
 
 def deltas(run_id: str, count: int, first: int = 1) -> list[Event]:
     """That many deltas."""
-    return numbered(run_id, ["llm.ai.delta"] * count, first)
+    return numbered(run_id, [DELTA] * count, first)
 
 
 def row(events: Sequence[Event], epoch: int = 1) -> Segment:
@@ -140,7 +143,7 @@ class StoreContract:
         """After an unknown outcome the same batch, or a longer one, may be appended again."""
         store = self.open()
         for count in (3, 3, 2, 5, 5):
-            store.append("me", [row(numbered("r", ["run.start", *["llm.ai.delta"] * (count - 1)]))])
+            store.append("me", [row(numbered("r", [START, *[DELTA] * (count - 1)]))])
         again = self.open_again(store)
         again.append("me", [row(deltas("r", 3, 4))])
         store.append("me", [row(deltas("r", 6, 2))])

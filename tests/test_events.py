@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -64,7 +65,7 @@ def test_merging_is_the_same_as_packing_at_once(draft: list, cuts: set[int], aft
     """Wherever the seams were, and whatever was trimmed away before."""
     events = events_from(draft)
     bounds = sorted({0, len(events), *(cut for cut in cuts if cut < len(events))})
-    parts = [pack("r", 1, events[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    parts = [pack("r", 1, events[a:b]) for a, b in pairwise(bounds)]
     assert unpack(merge(parts)) == events
     trimmed = [trim(part, after) for part in parts if part.last > after]
     if trimmed:

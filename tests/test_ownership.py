@@ -170,9 +170,7 @@ def test_a_live_owner_keeps_its_run(journals: Journals, writers: Callable[..., W
 
 @pytest.mark.parametrize("how", ["flush", "no flush"])
 @pytest.mark.parametrize("reap", [True, False])
-def test_a_dead_owner_is_noticed_at_once(
-    journals: Journals, writers: Callable[..., Writer], how: str, reap: bool
-) -> None:
+def test_a_dead_owner_is_noticed_at_once(journals: Journals, writers: Callable[..., Writer], how: str, reap: bool) -> None:
     """By a journal that was open all the time: claimed with all that was appended, flushed or not, zombie or not."""
     journal = journals(lease=3_600)
     writer = writers(500, how)
@@ -236,8 +234,8 @@ def test_an_owner_elsewhere_is_claimed_after_its_lease(journals: Journals) -> No
     clock = FakeClock()
     journal = journals(clock=clock)
     journal._store.beat(owner(owner_id="far"))
-    from langchain_runjournal.testing import numbered
     from langchain_runjournal._segments import pack
+    from langchain_runjournal.testing import numbered
 
     journal._store.append("far", [pack("r", 1, numbered("r", ["run.start"]))])
     assert not journal.claim("r")

@@ -26,6 +26,9 @@ from ..errors import (
 APPLICATION_ID: Final = 1380601420
 _SMALLEST: Final = 512  # bytes of the smallest page of SQLite
 _preparing = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A child must not inherit it locked.
+    os.register_at_fork(before=_preparing.acquire, after_in_parent=_preparing.release, after_in_child=_preparing.release)
 
 
 def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:

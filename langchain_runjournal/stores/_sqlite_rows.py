@@ -1,0 +1,174 @@
+"""The rows of the SQLite store: what one append does inside its transaction, and how runs and segments are written."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from .. import _fold
+from .._segments import Segment, merge, trim
+from ..errors import RunFenced, SeqGap
+from ..events import Run, RunStatus
+
+_LONG_ROW: Final = 500
+_SEGMENT_EVENTS: Final = 2_000
+_SEGMENT_BYTES: Final = 256 << 10
+COLUMNS: Final = "first, last, t0, t1, ats, calls, body"
+_INSERT_LIVE: Final = f"INSERT INTO live (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_SEGMENT: Final = f"INSERT INTO segments (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+READ_LIVE: Final = f"SELECT {COLUMNS}, id FROM live WHERE id > ? AND run = ? AND last > ? ORDER BY id"
+RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
+_INSERT_RUN: Final = (
+    "INSERT INTO runs (run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE_RUN: Final = (
+    "UPDATE runs SET run_id = ?, thread_id = ?, status = ?, owner_id = ?, epoch = ?, stop = ?, settled = ?,"
+    " ended_at = ?, rest = ? WHERE run = ?"
+)
+_LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
+_LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
+
+
+class Known(NamedTuple):
+    """What a writer remembers of a run, so that an append need not look."""
+
+    run: int
+    owner_id: str
+    epoch: int
+    last: int
+
+
+class Batch:
+    """One append, inside its transaction."""
+
+    def __init__(self, con: sqlite3.Connection, owner_id: str, known: dict[str, Known]) -> None:
+        self._con = con
+        self._owner_id = owner_id
+        self._before = known
+        self._fenced: list[str] = []
+        self._rows: dict[int, list[Segment]] = {}
+        self.touched: dict[str, Known] = {}
+        self.adopted = False
+        self.bytes = 0
+
+    def add(self, segment: Segment) -> None:
+        run_id = segment.run_id
+        known = self.touched.get(run_id) or self._before.get(run_id) or self._look_up(segment)
+        if known.owner_id != self._owner_id or known.epoch != segment.epoch:
+            self._fenced.append(run_id)
+            return
+        if segment.first > known.last + 1:
+            raise SeqGap(run_id=run_id, last=known.last, first=segment.first)
+        if segment.last > known.last:
+            if segment.first <= known.last:
+                segment = trim(segment, known.last)
+            if segment.marks:
+                self._mark(known.run, segment)
+            self._rows.setdefault(known.run, []).append(segment)
+            self.bytes += len(segment.body) + len(segment.ats) + len(segment.calls)
+        self.touched[run_id] = known._replace(last=max(known.last, segment.last))
+
+    def write(self) -> None:
+        if self._fenced:
+            raise RunFenced(run_ids=sorted(set(self._fenced)), refused=0)
+        live = []
+        for run, parts in self._rows.items():
+            if parts[-1].last - parts[0].first + 1 < _LONG_ROW:
+                live += [(run, *part[2:9]) for part in parts]
+            else:
+                self._write_long(run, parts)
+        self._con.executemany(_INSERT_LIVE, live)
+
+    def _write_long(self, run: int, parts: list[Segment]) -> None:
+        # Long enough to be written once and for all, together with the shorter ones before it: what rests must not
+        # overtake what arrived.
+        rows = self._con.execute(READ_LIVE, (0, run, 0)).fetchall()
+        self._con.execute("DELETE FROM live WHERE run = ?", (run,))
+        put_to_rest(self._con, run, [*(Segment(parts[0].run_id, 0, *row[:7]) for row in rows), *parts])
+
+    def _look_up(self, segment: Segment) -> Known:
+        row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run_id = ?", (segment.run_id,)).fetchone()
+        if row is None:
+            if segment.first != 1:
+                raise SeqGap(run_id=segment.run_id, last=0, first=segment.first)
+            run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
+            number = self._con.execute(_INSERT_RUN, _run_row(run)).lastrowid
+            return Known(number or 0, self._owner_id, segment.epoch, 0)
+        self.adopted = True
+        found = with_lasts(self._con, [row])[0]
+        return Known(row[9], found.owner or "", found.epoch, found.last_seq)
+
+    def _mark(self, number: int, segment: Segment) -> None:
+        row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run = ?", (number,)).fetchone()
+        run = _run_of(row)
+        for mark in segment.marks:
+            run = _fold.advance(run, mark)
+        self._con.execute(_UPDATE_RUN, (*_run_row(run), number))
+
+
+def _run_row(run: Run) -> tuple[Any, ...]:
+    rest = {
+        "name": run.name,
+        "cause": run.cause,
+        "error": run.error,
+        "started_at": run.started_at,
+        "lost": run.lost,
+        "metadata": run.metadata,
+        "usage": run.usage,
+    }
+    ended_at = None if run.ended_at is None else round(run.ended_at * 1000)
+    head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, run.settled, ended_at)
+    return *head, json.dumps({name: value for name, value in rest.items() if value})
+
+
+def _run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
+    run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
+    return Run(
+        run_id=run_id,
+        thread_id=thread_id,
+        status=RunStatus(status),
+        owner=owner_id,
+        epoch=epoch,
+        stop=stop,
+        settled=bool(settled),
+        ended_at=None if ended_at is None else ended_at / 1000,
+        last_seq=last_seq,
+        **json.loads(rest),
+    )
+
+
+def with_lasts(con: sqlite3.Connection, rows: Sequence[Any]) -> list[Run]:
+    """The runs of these rows with their last seq, which no row holds: it would have to be written with every batch."""
+    lasts: dict[int, int] = dict(con.execute(_LASTS).fetchall()) if rows else {}
+    runs = []
+    for row in rows:
+        last = lasts.get(row[9])
+        if last is None:
+            found = con.execute(_LAST_SEGMENT, (row[9],)).fetchone()
+            last = found[0] if found else 0
+        runs.append(_run_of(row, last))
+    return runs
+
+
+def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> None:
+    """Put neighbouring segments of a run to rest."""
+    con.executemany(_INSERT_SEGMENT, [(run, *long[2:9]) for long in long_segments(parts)])
+
+
+def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
+    """Neighbouring segments of a run as few and long ones."""
+    pending: list[Segment] = []
+    events, size = 0, 0
+    for part in parts:
+        if pending and (events >= _SEGMENT_EVENTS or size >= _SEGMENT_BYTES):
+            yield merge(pending)
+            pending, events, size = [], 0, 0
+        pending.append(part)
+        events += part.last - part.first + 1
+        size += len(part.body)
+    if pending:
+        yield merge(pending)
