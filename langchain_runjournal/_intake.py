@@ -155,8 +155,8 @@ class Intake:
                     # Kept when the outer append of this thread returns, which is before this one can be observed to have.
                     self._nested.append(_Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
                     return
-                self._inside = True
                 try:
+                    self._inside = True
                     if self._overflow or not self._place(
                         event.run_id, event.kind, event.call_id, at, kind_of_record, text, raw
                     ):
@@ -325,8 +325,9 @@ class Intake:
         With `force` the first one finds its place in memory, for the writer to store: there is no other.
         """
         with self._lock:
-            outer, self._inside = self._inside, True
+            outer = self._inside
             try:
+                self._inside = True
                 for _ in range(most):
                     entry = self._overflow.first(self._wall())
                     if entry is None or not self._place(*entry, entry.json.encode(), force):

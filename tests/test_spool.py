@@ -1,0 +1,378 @@
+"""The spool: whole, torn, truncated and foreign files, and appends that are interrupted in the middle."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import logging
+import mmap
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from langchain_runjournal import Event, RunJournal, _spool
+from langchain_runjournal._intake import Intake
+from langchain_runjournal._lane import Lane
+from langchain_runjournal._recover import drain
+from langchain_runjournal._spool import OPEN, TEXT, VALUE, Spool, SpoolScan, spool_files
+from langchain_runjournal.stores import Store
+from langchain_runjournal.stores.sqlite import SqliteStore
+from langchain_runjournal.testing import FaultyStore
+
+OWNER = b"o" * 16
+
+
+@pytest.fixture
+def store(db: Path):
+    store = SqliteStore(db)
+    yield store
+    store.close()
+
+
+def spool_at(store: Store, **options: int) -> Spool:
+    assert store.path is not None
+    return Spool(store.path, store.store_id, OWNER, **{"limit": 1 << 20, "size": 1 << 14, **options})
+
+
+def put_run(spool: Spool, count: int, run_id: str = "r", slot: int = 1, first: int = 1) -> None:
+    assert spool.put(slot, first - 1, 0, OPEN, b'{"run_id":"%s","epoch":1}' % run_id.encode())
+    for seq in range(first, first + count):
+        assert spool.put(slot, seq, 1_700_000_000_000 + seq, TEXT, b'"t%d "' % seq)
+
+
+def paths(store: Store) -> list[Path]:
+    assert store.path is not None
+    return spool_files(store.path).get(OWNER.hex(), [])
+
+
+def seqs(store: Store, run_id: str = "r") -> list[int]:
+    return [event.seq for event in store.read(run_id, 0, None)]
+
+
+# --- whole files ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_put_is_found(store: SqliteStore) -> None:
+    """Records of every size, in order; the file is gone when the store has them, and doing it twice is fine."""
+    spool = spool_at(store, size=1 << 20, limit=1 << 21)
+    put_run(spool, 3)
+    big = b'["tool.start",{"x":"' + b"y" * 100_000 + b'"}]'
+    assert spool.put(1, 4, 1_700_000_000_004, VALUE, big)
+    copies = {path: path.read_bytes() for path in paths(store)}
+    assert len(copies) == 1
+    for _ in range(2):
+        report = drain(store, OWNER.hex(), paths(store))
+        assert (report.events, report.runs, report.problem) == (4, ("r",), None)
+        assert paths(store) == []
+        for path, content in copies.items():
+            path.write_bytes(content)
+    assert seqs(store) == [1, 2, 3, 4]
+    assert len(store.read("r", 3, None)[0].data["x"]) == 100_000
+
+
+def test_a_spool_goes_on_in_the_next_file(store: SqliteStore) -> None:
+    """Runs introduce themselves again; what the store has is deleted; the limit holds."""
+    spool = spool_at(store, limit=1 << 16)
+    assert spool.rotate(0, 10)
+    assert spool.rotate(0, 20)
+    assert len(paths(store)) == 3
+    spool.release(15, spool.file, 128)
+    assert len(paths(store)) == 2
+    assert spool.rotate(0, 30)
+    assert spool.rotate(0, 40)
+    assert not spool.rotate(0, 50), "four files of 16 KiB are the limit"
+    assert not spool.rotate(1 << 20, 50)
+    assert spool.allocated == 1 << 16
+    spool.release(45, spool.file, 128)
+    assert len(paths(store)) == 1
+    spool.prepare()
+    assert len(paths(store)) == 2, "one is kept ready"
+    assert spool.close(keep=False) == []
+    assert paths(store) == []
+
+
+def test_drained_records_are_not_read_again(store: SqliteStore) -> None:
+    """Not even when the run has been pruned since: it does not come back from the dead."""
+    spool = spool_at(store)
+    put_run(spool, 5)
+    spool.release(0, spool.file, spool.file.pos)
+    put_run(spool, 1, "s", slot=2)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert (report.events, report.runs) == (1, ("s",))
+    assert store.run("r") is None
+
+
+def test_an_event_taken_back_does_not_count(store: SqliteStore) -> None:
+    """A Ctrl-C in the middle of an append: the run introduces itself again, at the seq that holds."""
+    spool = spool_at(store)
+    put_run(spool, 3)
+    put_run(spool, 2, first=3)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert report.problem is None
+    assert seqs(store) == [1, 2, 3, 4]
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_without_its_length_does_not_exist(store: SqliteStore) -> None:
+    """What a kill leaves behind is no damage: nothing is reported, what came before counts."""
+    spool = spool_at(store)
+    put_run(spool, 3)
+    spool.file.map[spool.file.pos + 8 : spool.file.pos + 20] = b"half of one "
+    struct.pack_into("@I", spool.file.map, spool.file.pos, 12345)  # the checksum is written first
+    report = drain(store, OWNER.hex(), paths(store))
+    assert (report.events, report.problem) == (3, None)
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "a lost page", "a length too long"])
+def test_a_torn_spool_is_read_up_to_its_last_whole_record(
+    store: SqliteStore, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its checksum; reported with the place; the file is kept for whoever wants to look."""
+    spool = spool_at(store)
+    put_run(spool, 300)
+    data = spool.file.map
+    if damage == "a flipped bit":
+        data[9_000] ^= 1
+    elif damage == "a lost page":
+        data[8192:12288] = bytes(4096)
+    else:
+        where = data.find(b'"t200 "') - 25
+        struct.pack_into("@I", data, where + 4, 1 << 30)
+    with caplog.at_level(logging.ERROR):
+        report = drain(store, OWNER.hex(), paths(store))
+    kept = seqs(store)
+    assert report.problem is not None
+    assert "torn" in report.problem or damage == "a lost page"
+    assert 150 < len(kept) < 300
+    assert kept == list(range(1, len(kept) + 1))
+    assert report.events == len(kept)
+    assert report.problem in caplog.text
+    assert paths(store) == []
+    damaged = list(store.path.parent.glob("*-damaged"))
+    assert len(damaged) == 1
+    assert drain(store, OWNER.hex(), paths(store)).events == 0
+
+
+def test_a_truncated_spool_is_told_from_a_torn_one(store: SqliteStore) -> None:
+    """By its length, wherever it was cut."""
+    spool = spool_at(store)
+    put_run(spool, 300)
+    path = spool.file.path
+    content = path.read_bytes()
+    last = 0
+    for size in range(128, len(content), 97):
+        path.write_bytes(content[:size])
+        scan = SpoolScan(path)
+        records = [record for record, _ in scan.records()]
+        assert scan.problem is not None
+        assert "truncated" in scan.problem
+        assert f"{size} of {len(content)}" in scan.problem
+        assert len(records) >= last
+        last = len(records)
+    assert last == 301
+
+
+def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
+    """A file is missing in the middle: what comes after it cannot be placed, is counted, and other runs are not hurt."""
+    spool = spool_at(store)
+    put_run(spool, 10)
+    spool.rotate(0, 10)
+    put_run(spool, 10, first=11)
+    spool.rotate(0, 20)
+    put_run(spool, 10, first=21)
+    put_run(spool, 5, "other", slot=2)
+    paths(store)[1].unlink()
+    report = drain(store, OWNER.hex(), paths(store))
+    assert seqs(store) == list(range(1, 11))
+    assert seqs(store, "other") == [1, 2, 3, 4, 5]
+    assert report.problem == "10 events of run r were not kept: the events after seq 10 are missing"
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 5000, b"RJSPOOL1" + b"\xff" * 5000])
+def test_a_foreign_file_is_left_alone(store: SqliteStore, content: bytes) -> None:
+    """What is not ours is neither read nor moved nor deleted, and is reported."""
+    assert store.path is not None
+    path = store.path.with_name(f"{store.path.name}-spool-{OWNER.hex()}-000001")
+    path.write_bytes(content)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert report.events == 0
+    assert report.problem is not None
+    assert path.name in report.problem
+    assert path.read_bytes() == content
+
+
+def test_a_spool_of_another_database(store: SqliteStore, tmp_path: Path) -> None:
+    """The database was replaced by another one of the same name: its spool is not poured into this one."""
+    other = SqliteStore(tmp_path / "other.db")
+    assert store.path is not None
+    spool = Spool(store.path, other.store_id, OWNER, limit=1 << 20, size=1 << 14)
+    put_run(spool, 3)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert report.problem is not None
+    assert "another database" in report.problem
+    assert store.run("r") is None
+    assert len(paths(store)) == 1
+    other.close()
+
+
+def test_a_recovery_that_fails_is_tried_again(db: Path) -> None:
+    """The store fails in the middle of it, before or after committing: the spool stays until all is stored, once."""
+    inner = SqliteStore(db)
+    spool = spool_at(inner, size=1 << 16)
+    put_run(spool, 100)
+    faulty = FaultyStore(inner)
+    for when in ("before", "after"):
+        faulty.fail(when=when)
+        with pytest.raises(OSError, match="out of order"):
+            drain(faulty, OWNER.hex(), paths(inner))
+        assert len(paths(inner)) == 1
+    assert drain(faulty, OWNER.hex(), paths(inner)).problem is None
+    assert seqs(inner) == list(range(1, 101))
+    inner.close()
+
+
+def test_an_open_journal_reports_what_it_found(db: Path) -> None:
+    """`RunJournal.recovered`, for whoever wants to tell it on."""
+    store = SqliteStore(db)
+    put_run(spool_at(store), 7)
+    store.close()
+    with RunJournal(db) as journal:
+        (report,) = journal.recovered
+        assert (report.owner_id, report.events, report.runs) == (OWNER.hex(), 7, ("r",))
+        assert len(journal.read("r")) == 7
+
+
+# --- where there can be none ------------------------------------------------------------------------------------------
+
+
+def test_a_place_without_a_spool(db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A file system that cannot do it: the journal says what that costs, and works."""
+
+    def no_mmap(*args: object) -> None:
+        raise OSError(19, "No such device")
+
+    monkeypatch.setattr(mmap, "mmap", no_mmap)
+    with RunJournal(db) as journal:
+        assert "no spool can be kept" in caplog.text
+        assert "a kill loses those" in caplog.text
+        journal.append(Event(run_id="r", kind="run.start"))
+        assert [event.seq for event in journal.read("r")] == [1]
+        journal.flush()
+    assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
+
+
+def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not sparse, also where posix_fallocate or MADV_POPULATE_WRITE are missing: a full disk must not kill by SIGBUS."""
+    store = SqliteStore(db)
+    spool = spool_at(store, size=1 << 20, limit=1 << 22)
+    assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
+    monkeypatch.delattr(_spool.os, "posix_fallocate")
+    monkeypatch.setattr(_spool, "_POPULATE_WRITE", 9_999)
+    assert spool.rotate(0, 1)
+    assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
+    put_run(spool, 3)
+    assert drain(store, OWNER.hex(), paths(store)).events == 3
+    store.close()
+
+
+# --- interrupted appends ----------------------------------------------------------------------------------------------
+
+
+class Interrupt(BaseException):
+    """What a Ctrl-C is: it may come between any two lines."""
+
+
+@functools.cache
+def uninterrupted(path: str) -> frozenset[int]:
+    """Lines at which the interpreter handles no signal, though a trace function would: leaving a `with`, and cleaning up."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(Path(path).read_text())):
+        if isinstance(node, ast.With):
+            lines.add(node.lineno)
+        if isinstance(node, ast.Try):
+            lines.add(node.lineno)
+            for inner in [*node.finalbody, *node.handlers]:
+                lines.update(range(inner.lineno, (inner.end_lineno or inner.lineno) + 1))
+    return frozenset(lines)
+
+
+def at_line(number: int, names: set[str]) -> Callable[..., object]:
+    """A trace function that interrupts at the nth line that is run in the functions of these names."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> object:
+        nonlocal count
+        path = frame.f_code.co_filename
+        if frame.f_code.co_name not in names or "langchain_runjournal" not in path:
+            return None
+        if event == "line" and frame.f_lineno not in uninterrupted(path):
+            count += 1
+            if count == number:
+                raise Interrupt
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("what", ["text", "another call", "a mark"])
+def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
+    """The event is there or not; the run goes on without a gap; memory, store and spool agree."""
+    names = {"append", "_place", "_put_slowly", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
+    events = {
+        "text": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="c"),
+        "another call": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="d"),
+        "a mark": Event(run_id="r", kind="run.pause", call_id="c"),
+    }
+    number, interrupted = 0, True
+    while interrupted:
+        number += 1
+        path = db.with_name(f"runs{number}.db")
+        store = FaultyStore(SqliteStore(path))
+        with RunJournal(store) as journal:
+            store.fail(times=1_000_000)
+            text = Event(run_id="r", kind="llm.ai.delta", data={"text": "a"}, call_id="c")
+            journal.append(text)
+            sys.settrace(at_line(number, names))
+            try:
+                journal.append(events[what])
+                interrupted = False
+            except Interrupt:
+                interrupted = True
+            finally:
+                sys.settrace(None)
+            for call in ("c", "d", "c"):
+                journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "b"}, call_id=call))
+            here = journal.read("r")
+            # As if the process were killed now: the spool, read by somebody else, into a database of the same id.
+            twin = SqliteStore(path)
+            files = spool_files(path)[journal.owner_id]
+            copies = [file.with_name(f"copy-{file.name}") for file in files]
+            for file, copy in zip(files, copies, strict=True):
+                copy.write_bytes(file.read_bytes())
+            report = drain(twin, journal.owner_id, copies)
+            there = twin.read("r", 0, None)
+            assert report.problem is None, number
+            assert there == here, number
+            twin.close()
+            store.fail(times=0)
+            journal.flush()
+            assert store.inner.read("r", 0, None) == here, number
+        marked = [event for event in here if event.data.get("text") == "X" or event.kind == "run.pause"]
+        assert len(marked) == 1 or (interrupted and not marked), number
+        plain = [(event.call_id, event.data["text"]) for event in here if event not in marked]
+        assert plain == [("c", "a"), ("c", "b"), ("d", "b"), ("c", "b")], number
+        assert [event.seq for event in here] == list(range(1, len(here) + 1)), number
+    assert number > 15, "the trace did not see the lines of the append"
+
+
+def test_the_lines_of_append_and_of_a_lane_agree() -> None:
+    """`Intake._place` does by hand what `Lane.add` does: the same names are assigned in both."""
+    for name in ("pend", "at", "seq"):
+        assert name in Lane.add.__code__.co_names + Lane.add.__code__.co_varnames
+        assert name in Intake._place.__code__.co_names + Intake._place.__code__.co_varnames
