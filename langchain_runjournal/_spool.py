@@ -241,6 +241,8 @@ class SpoolScan:
 
     def _read_header(self) -> SpoolHeader | None:
         data = self._data
+        if not any(data):
+            return None  # killed between making the file and its header: there can be nothing in it
         if len(data) < _START or data[:8] != _MAGIC:
             self.foreign = True
             self.problem = "it is not a spool: its first bytes are not ours"

@@ -194,7 +194,7 @@ def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
     assert report.problem == "10 events of run r were not kept: the events after seq 10 are missing"
 
 
-@pytest.mark.parametrize("content", [b"", b"short", b"x" * 5000, b"RJSPOOL1" + b"\xff" * 5000])
+@pytest.mark.parametrize("content", [b"short", b"x" * 5000, b"RJSPOOL1" + b"\xff" * 5000])
 def test_a_foreign_file_is_left_alone(store: SqliteStore, content: bytes) -> None:
     """What is not ours is neither read nor moved nor deleted, and is reported."""
     assert store.path is not None
@@ -205,6 +205,16 @@ def test_a_foreign_file_is_left_alone(store: SqliteStore, content: bytes) -> Non
     assert report.problem is not None
     assert path.name in report.problem
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [0, 100, 1 << 14])
+def test_a_file_that_was_just_being_made(store: SqliteStore, size: int) -> None:
+    """Killed before its header was written: there is nothing in it, and nothing to report."""
+    assert store.path is not None
+    path = store.path.with_name(f"{store.path.name}-spool-{OWNER.hex()}-000001")
+    path.write_bytes(bytes(size))
+    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert paths(store) == []
 
 
 def test_a_spool_of_another_database(store: SqliteStore, tmp_path: Path) -> None:
