@@ -1,0 +1,57 @@
+"""`python -m bench`: every figure of the design, side by side in one run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import warnings
+
+from ._machine import facts
+from ._tools import Bench, heading, note, table
+
+SECTIONS = ("append", "writer", "burst", "flush", "follow", "read", "kill", "memory")
+
+
+def main() -> int:
+    """Run the sections that were asked for. 1 if anything that had been promised to be safe was lost."""
+    options = _options()
+    # Forked and killed on purpose.
+    warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+    bench = Bench(quick=options.quick, kills=options.kills, seed=options.seed)
+    began = time.monotonic()
+    heading("The machine")
+    for fact in facts():
+        note(fact)
+    note(f"seed {options.seed}{', --quick: too short for figures that mean much' if options.quick else ''}")
+    for name in options.sections or SECTIONS:
+        importlib.import_module(f"bench.{name}").run(bench)
+    heading("Targets")
+    if bench.targets:
+        rows = [
+            [target.name, target.measured, target.limit, "ok" if target.reached else "MISSED"] for target in bench.targets
+        ]
+        table(["", "measured", "target", ""], rows)
+    note(f"noise: {bench.noise}")
+    note(f"the whole took {time.monotonic() - began:.0f} s")
+    return 1 if bench.lost else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="section", help=f"which ones: {', '.join(SECTIONS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="much smaller, to see whether the benchmark itself works")
+    parser.add_argument("--kills", type=int, metavar="N", help="how many processes to kill (default: 1,000; quick: 24)")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="for the order of the repetitions")
+    options = parser.parse_args()
+    unknown = sorted(set(options.sections) - set(SECTIONS))
+    if unknown:
+        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    if options.kills is not None and options.kills < 1:
+        parser.error("--kills must be at least 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

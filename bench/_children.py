@@ -1,0 +1,51 @@
+"""Processes of our own, that are asked a line and answer a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+"""Where child processes are started, so that they import this package and this library."""
+
+
+class Child:
+    """A process that runs a module of this package."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", f"bench.{module}", *arguments]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if self._process.stdin is None or self._process.stdout is None:
+            raise AssertionError("the process was started without its pipes")
+        self._in, self._out = self._process.stdin, self._process.stdout
+
+    def tell(self, line: str) -> None:
+        """Write it a line."""
+        print(line, file=self._in, flush=True)
+
+    def hear(self) -> Any:
+        """Read the next line of what it has to say."""
+        line = self._out.readline()
+        if not line:
+            raise AssertionError(f"a child process ended with {self._process.wait()} instead of answering")
+        return json.loads(line)
+
+    def ask(self, line: str) -> Any:
+        """Write a line, and read the answer."""
+        self.tell(line)
+        return self.hear()
+
+    def close(self) -> None:
+        """Let it end."""
+        self._in.close()
+        self._out.close()
+        self._process.wait(60)
+
+    def __enter__(self) -> Child:  # noqa: PYI034 - Self is not in the oldest Python that we run on
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()

@@ -1,0 +1,121 @@
+"""What every section needs: repetitions in random order, tables, targets, progress, a place for files."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ._machine import Noise
+from ._stats import Sample
+
+_PROGRESS_EVERY = 5.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise, and what became of it."""
+
+    name: str
+    measured: str
+    limit: str
+    reached: bool
+
+
+class Bench:
+    """One run of the whole."""
+
+    def __init__(self, *, quick: bool, kills: int | None, seed: int) -> None:
+        self.quick = quick
+        self.kills = kills
+        self.random = random.Random(seed)
+        self.noise = Noise()
+        self.targets: list[Target] = []
+        self.lost = False
+        """Whether anything that had been promised to be safe was gone: the one result that fails the run."""
+        self._began = time.monotonic()
+        self._told = 0.0
+
+    def pick(self, full: _T, quick: _T) -> _T:
+        """How much of it, in this run."""
+        return quick if self.quick else full
+
+    @contextmanager
+    def directory(self) -> Iterator[Path]:
+        """A directory that is gone afterwards."""
+        path = Path(tempfile.mkdtemp(prefix="runjournal-bench-"))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def interleave(self, what: str, contenders: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, Sample]:
+        """Every contender as often as the others, in another order each time, so that slow minutes hit them all."""
+        values: dict[str, list[float]] = {name: [] for name in contenders}
+        for done in range(repetitions):
+            order = list(contenders)
+            self.random.shuffle(order)
+            for name in order:
+                values[name].append(contenders[name]())
+            self.noise.sample()
+            self.progress(what, done + 1, repetitions)
+        return {name: Sample(found) for name, found in values.items()}
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Say on stderr how far it is, every few seconds."""
+        now = time.monotonic()
+        if now - self._told >= _PROGRESS_EVERY or (done == total and self._told):
+            self._told = now
+            print(f"  {now - self._began:5.0f} s  {what}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    def begin(self, name: str) -> None:
+        """A section begins."""
+        self.noise.sample()
+        now = self._told = time.monotonic()
+        print(f"  {now - self._began:5.0f} s  {name}", file=sys.stderr, flush=True)
+
+    def at_most(self, name: str, value: float, limit: float, show: Callable[[float], str]) -> str:
+        """Note whether the target is reached; what to print beside the figure."""
+        return self._judge(name, show(value), f"at most {show(limit)}", value <= limit)
+
+    def at_least(self, name: str, value: float, limit: float, show: Callable[[float], str]) -> str:
+        """Note whether the target is reached; what to print beside the figure."""
+        return self._judge(name, show(value), f"at least {show(limit)}", value >= limit)
+
+    def _judge(self, name: str, measured: str, limit: str, reached: bool) -> str:
+        self.targets.append(Target(name, measured, limit, reached))
+        return f"{limit}: {'ok' if reached else 'MISSED'}"
+
+
+def heading(title: str) -> None:
+    """Where a section begins in the output."""
+    print(f"\n{title}\n{'=' * len(title)}")
+
+
+def note(text: str) -> None:
+    """A line that says how something was measured."""
+    print(f"  {text}")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns: the first to the left, the figures to the right, the last (a target, a remark) to the left."""
+    widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
+    last = len(columns) - 1
+    print()
+    for number, row in enumerate((columns, *rows)):
+        cells = [
+            cell.ljust(width) if place in (0, last) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print(f"  {'  '.join(cells).rstrip()}")
+        if number == 0:
+            print(f"  {'  '.join('-' * width for width in widths).rstrip()}")
+    print(flush=True)

@@ -1,0 +1,79 @@
+"""What a run that goes on and on takes: memory of its process, and disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._children import Child
+from ._stats import size, three
+from ._tools import Bench, heading, note, table
+
+_FLAT, _DISK = 5, 30
+"""Bytes a token: up to here memory counts as flat (a list of the tokens takes 60); the target on disk."""
+
+
+def run(bench: Bench) -> None:
+    """The section."""
+    bench.begin("memory")
+    low, high, later, last = bench.pick((10_000, 100_000, 250_000, 400_000), (500, 2_000, 3_000, 5_000))
+    heading(f"8. A live run of {high:,} tokens, and on to {last:,}")
+    traced = _lives(bench, "trace", [low, high])
+    plain = _lives(bench, "plain", [low, high, later, last])
+    note("One run that does not end, some 15,000 tokens/s. Two processes: one traced, one not.")
+    note(
+        "Python: what tracemalloc knows of. Private: resident pages that are no file's (RssAnon), with SQLite's page cache."
+    )
+    note("Disk: sizes of the files. The spool is two or three files of 4 MiB, the -wal goes round at some MiB.")
+    rows = []
+    for number, one in enumerate(plain):
+        disk, all_ = one["disk"], sum(one["disk"].values())
+        python = size(traced[number]["traced"]) if number < 2 else "-"
+        when = f"{one['tokens']:,} tokens" if one is not plain[-1] else "closed"
+        sizes = [size(disk[kind]) for kind in ("db", "wal", "spool")]
+        rows.append([when, python, size(one["private"]), *sizes, size(all_), three(all_ / one["tokens"])])
+    table(["after", "Python", "private", ".db", "-wal, -shm", "spool", "disk", "a token"], rows)
+    _judge(bench, traced, plain)
+
+
+def _judge(bench: Bench, traced: list[Any], plain: list[Any]) -> None:
+    first = _more(traced[0], traced[1]), _more(plain[0], plain[1])
+    late, closed = _more(plain[-3], plain[-2]), plain[-1]
+    at_rest = _disk(closed) / closed["tokens"]
+    flat = bench.at_most("live run: memory, bytes a token more (Python)", first[0]["traced"], _FLAT, three)
+    flat_late = bench.at_most("live run: memory, bytes a token more (private, later)", late["private"], _FLAT, three)
+    growth = bench.at_most("live run: disk, bytes a token more (later)", late["disk"], _DISK, three)
+    rest = bench.at_most("long run: disk, bytes a token, closed", at_rest, _DISK, three)
+    span = f"{plain[0]['tokens']:,} to {plain[1]['tokens']:,}"
+    span_late = f"{plain[-3]['tokens']:,} to {plain[-2]['tokens']:,}"
+    table(
+        ["what a token adds", "from .. to", "bytes", "target"],
+        [
+            ["Python memory", span, three(first[0]["traced"]), flat],
+            ["private memory", span, three(first[1]["private"]), "(SQLite's page cache and the first move to segments)"],
+            ["private memory", span_late, three(late["private"]), flat_late],
+            ["disk, all files", span, three(first[1]["disk"]), "(the -wal fills up once)"],
+            ["disk, all files", span_late, three(late["disk"]), growth],
+            ["disk, when closed", f"0 to {closed['tokens']:,}", three(at_rest), rest],
+        ],
+    )
+
+
+def _more(one: Any, other: Any) -> dict[str, float]:
+    """What lies between two looks, for each token."""
+    tokens = other["tokens"] - one["tokens"]
+    found = {key: (other[key] - one[key]) / tokens for key in ("traced", "private")}
+    return {**found, "disk": (_disk(other) - _disk(one)) / tokens}
+
+
+def _disk(one: Any) -> float:
+    return float(sum(one["disk"].values()))
+
+
+def _lives(bench: Bench, trace: str, counts: list[int]) -> list[Any]:
+    figures: list[Any] = []
+    with bench.directory() as directory, Child("_long_run", str(directory / "runs.db"), trace, *map(str, counts)) as child:
+        while len(figures) <= len(counts):
+            figures.append(child.hear())
+            bench.progress(f"memory, {trace}", len(figures), len(counts) + 1)
+    bench.noise.sample()
+    return figures

@@ -1,0 +1,89 @@
+"""What README and docs say is true: every snippet runs, every link leads somewhere, every name exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from langchain_runjournal.errors import RunJournalError
+from langchain_runjournal.events import KINDS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def snippets(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
+    """One after the other in one directory, as a reader would."""
+    for snippet in snippets(page):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", snippet], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
+    """It is there by line 20, and prints what it promises."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert lines.index("```python") < 20
+    done = subprocess.run(
+        [sys.executable, "-c", snippets(ROOT / "README.md")[0]], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout == "Stop loses nothing. completed 5\nStop loses nothing. \n"
+    assert done.stderr == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.db"]
+
+
+def test_the_guarantees_are_a_table() -> None:
+    """What is durable when."""
+    text = (ROOT / "README.md").read_text()
+    assert "## What is durable when" in text
+    assert text.partition("## What is durable when")[2].count("\n|") > 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Links between pages of this repository."""
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_kind_is_documented() -> None:
+    """The list of kinds in the docs is the list in the code."""
+    section = (ROOT / "docs" / "design.md").read_text().partition("## Kinds of events")[2].split("\n\n")[1]
+    assert set(re.findall(r"`([a-z.]+)`", section)) == KINDS
+
+
+def test_named_errors_exist() -> None:
+    """An error that a page names is one that can be caught."""
+    from langchain_runjournal import errors
+
+    named = {name for page in PAGES for name in re.findall(r"`([A-Z][A-Za-z]+)`", page.read_text())}
+    for name in named & {"WriteFailed", "RunFenced", "FlushTimeout", "JournalClosed", "RunNotFound"}:
+        assert issubclass(getattr(errors, name), RunJournalError)
+    assert {"WriteFailed", "RunFenced"} <= named
+
+
+def test_the_demo_runs() -> None:
+    """What `make demo` starts; it checks itself, too."""
+    done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "kill -9: the process ended with -9" in done.stdout
+    assert "Missing: 0." in done.stdout
+
+
+def test_every_make_target_in_the_readme_exists() -> None:
+    """And the other way round: the ones that a user needs are named."""
+    makefile = (ROOT / "Makefile").read_text()
+    named = set(re.findall(r"make ([a-z-]+)", (ROOT / "README.md").read_text()))
+    assert {"demo", "test", "bench"} <= named
+    for target in named & set(re.findall(r"make ([a-z-]+)", (ROOT / "README.md").read_text())) - {"and"}:
+        assert re.search(rf"^{target}:", makefile, re.M), target
