@@ -97,10 +97,10 @@ class _Overflow:
             del self._lost[next(iter(self._lost))]
 
 
-class Mark(NamedTuple):
-    """A moment in the order of all appends: everything up to `ticket` lies before `pos` in `file`."""
+class Moment(NamedTuple):
+    """A moment in the order of all appends: the first `events` of them lie before `pos` in `file`."""
 
-    ticket: int
+    events: int
     file: SpoolFile | None
     pos: int
 
@@ -120,8 +120,9 @@ class Intake:
         self._nested: deque[_Entry] = deque()
         self._overflow = _Overflow()
         self._slots = 0
-        self._forgotten = False
-        self._ended: deque[Lane] = deque()
+        self._introduced: list[Lane] = []
+        self.forgotten = False
+        self._at_rest: deque[Lane] = deque()
         self.lanes: dict[str, Lane] = {}
         self.dirty: deque[Lane] = deque()
         self.count = 0
@@ -185,7 +186,7 @@ class Intake:
         """Number the event and make it safe. False when there is no room, unless forced to do without the spool."""
         lane = self.lanes.get(run_id)
         if lane is None:
-            lane = self._open_lane(run_id, kind)
+            lane = self._open_lane(run_id)
         if lane.shut or self.closed:
             self._refuse(lane)
             return True
@@ -220,8 +221,11 @@ class Intake:
         if kind == "run.end" and not lane.ended:
             # After `pend` has it: a follower that sees the flag must find the event.
             lane.ended = True
-            self._ended.append(lane)
-            self._forget_old_lanes()
+            self._lay_to_rest(lane)
+        elif kind == "run.pause" and not lane.ended:
+            # A human may take forever, and then goes on with a new run.
+            lane.paused = lane.seq
+            self._lay_to_rest(lane)
         if lane.waiters:
             lane.wake_waiters()
         if self.asleep:
@@ -235,9 +239,15 @@ class Intake:
             if self._introduce(spool, lane) and self._switch(spool, lane, call) and spool.put(lane.slot, *record):
                 return True
             need = len(record[3]) + len(lane.run_id) + len(call or "") + 400
-            if attempt or not spool.rotate(need, self.count):
+            if attempt or not spool.rotate(need, self._all_stored()):
                 break
+            self._introduced = []
         return False
+
+    def _all_stored(self) -> Callable[[], bool]:
+        """Whether the events that are in the current file of the spool, and in no later one, are in the store."""
+        until = [(lane, lane.seq) for lane in self._introduced]
+        return lambda: all(lane.base >= seq or lane.shut is not None for lane, seq in until)
 
     def _introduce(self, spool: Spool, lane: Lane) -> bool:
         if lane.file is spool.file:
@@ -246,6 +256,7 @@ class Intake:
         if not spool.put(lane.slot, lane.seq, lane.at, OPEN, about):
             return False
         lane.file, lane.spool_call = spool.file, None
+        self._introduced.append(lane)
         return True
 
     def _switch(self, spool: Spool, lane: Lane, call: str | None) -> bool:
@@ -258,17 +269,14 @@ class Intake:
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
-    def _open_lane(self, run_id: str, kind: Kind) -> Lane:
+    def _open_lane(self, run_id: str) -> Lane:
         self._slots += 1
         lane = self.lanes[run_id] = Lane(run_id, self._slots)
-        if self._forgotten and kind != "run.start":
-            # It may be one of those that were forgotten: then its seq is not known, and a guess would overwrite.
-            lane.shut = RunFenced(run_ids=[run_id], refused=0)
         return lane
 
     def shut_out(self, run_id: str) -> None:
         """A run that another process owns: what is appended to it here is refused."""
-        self._open_lane(run_id, "run.start").shut = RunFenced(run_ids=[run_id], refused=0)
+        self._open_lane(run_id).shut = RunFenced(run_ids=[run_id], refused=0)
 
     def adopt(self, run_id: str, epoch: int, seq: int) -> None:
         """A run that was claimed: from now on it can be appended to here."""
@@ -280,12 +288,19 @@ class Intake:
                 lane.waiters = old.waiters
             self.lanes[run_id] = lane
 
-    def _forget_old_lanes(self) -> None:
-        while len(self._ended) > _KEPT_LANES:
-            lane = self._ended.popleft()
-            if not lane.dirty and self.lanes.get(lane.run_id) is lane:
+    def _lay_to_rest(self, lane: Lane) -> None:
+        self._at_rest.append(lane)
+        while len(self._at_rest) > _KEPT_LANES:
+            lane = self._at_rest.popleft()
+            resting = lane.ended or lane.paused == lane.seq
+            if resting and not lane.pend and self.lanes.get(lane.run_id) is lane:
                 del self.lanes[lane.run_id]
-                self._forgotten = True
+                self.forgotten = True
+
+    @property
+    def live(self) -> bool:
+        """Whether any run of this journal goes on."""
+        return len(self.lanes) > len(self._at_rest)
 
     def _refuse(self, lane: Lane) -> None:
         if self.closed:
@@ -350,11 +365,11 @@ class Intake:
         """How many events wait in memory only, for lack of room."""
         return len(self._overflow.entries)
 
-    def moment(self) -> Mark:
+    def moment(self) -> Moment:
         """Now, in the order of all appends."""
         with self._lock:
             spool = self.spool
-            return Mark(self.count, spool.file if spool else None, spool.file.pos if spool else 0)
+            return Moment(self.count, spool.file if spool else None, spool.file.pos if spool else 0)
 
     def close(self) -> None:
         """Refuse whatever comes from now on. What came before stays, for the writer."""

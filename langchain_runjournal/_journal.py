@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 
 from . import _follow, _process
+from ._arguments import count, seconds, text
 from ._clock import Clock, SystemClock
 from ._intake import Intake
 from ._ownership import new_owner
@@ -69,8 +69,6 @@ class RunJournal:
         self._spool_limit = int(spool_limit)
         self._busy_timeout = busy_timeout
         self._clock = clock or SystemClock()
-        self._stop_calls: dict[str, list[Callable[[str], object]]] = {}
-        self._stop_lock = threading.Lock()
         self._readers: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
         try:
@@ -102,9 +100,8 @@ class RunJournal:
                 )
         for run_id in not_ours:
             writer.intake.shut_out(run_id)
-        # Weak, so that the thread does not keep a journal alive that everybody else has dropped.
-        writer.on_stop = _weak_stop(weakref.ref(self))
         self._writer = writer
+        self._stops = writer.stops
         self._intake: Intake | _process.Asleep = writer.intake
         # A journal that is dropped without close() is drained all the same, and its thread ends.
         self._finalizer = weakref.finalize(self, writer.leave)
@@ -150,7 +147,7 @@ class RunJournal:
         """
         barrier = self._barrier()
         try:
-            barrier.result(_seconds("timeout", timeout))
+            barrier.result(seconds("timeout", timeout))
         except concurrent.futures.TimeoutError:
             if barrier.done():
                 raise  # it is the barrier's own
@@ -161,7 +158,7 @@ class RunJournal:
         """Same as :meth:`flush`, without blocking the loop. Cancelling it harms nobody."""
         barrier = self._barrier()
         try:
-            await asyncio.wait_for(asyncio.wrap_future(barrier), _seconds("timeout", timeout))
+            await asyncio.wait_for(asyncio.wrap_future(barrier), seconds("timeout", timeout))
         except (asyncio.TimeoutError, TimeoutError) as exc:
             if isinstance(exc, RunJournalError):
                 raise
@@ -176,7 +173,7 @@ class RunJournal:
     def run(self, run_id: str) -> Run:
         """The run as it stands now, with all that this process has appended to it. Raises `RunNotFound`."""
         self._check_open()
-        lane = self._intake.lanes.get(_text("run_id", run_id))
+        lane = self._intake.lanes.get(text("run_id", run_id))
         self._catch_up(lane is not None and bool(lane.pend))
         return _follow.find(self._writer, run_id)
 
@@ -191,7 +188,7 @@ class RunJournal:
             raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
         wanted = None if status is None else RunStatus(status)
         self._catch_up(self._intake.waiting > 0)
-        return self._store.runs(thread_id=thread_id, status=wanted, limit=_count("limit", limit))
+        return self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
 
     async def aruns(
         self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
@@ -202,9 +199,9 @@ class RunJournal:
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """The events of a run with a larger seq than `after`, in order, at most `limit`. Raises `RunNotFound`."""
         self._check_open()
-        after = _count("after", after) or 0
-        limit = _count("limit", limit)
-        _text("run_id", run_id)
+        after = count("after", after) or 0
+        limit = count("limit", limit)
+        text("run_id", run_id)
         events = self._store.read(run_id, after, limit)
         missing = None if limit is None else limit - len(events)
         lane = self._intake.lanes.get(run_id)
@@ -237,7 +234,7 @@ class RunJournal:
         return _follow.afollow(self._writer, self._replay(run_id, after), self._off_loop)
 
     def _replay(self, run_id: str, after: int) -> Replay:
-        return Replay(_text("run_id", run_id), _count("after", after) or 0, self.url)
+        return Replay(text("run_id", run_id), count("after", after) or 0, self.url)
 
     def _catch_up(self, needed: bool) -> None:
         """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
@@ -262,7 +259,7 @@ class RunJournal:
         if not run.ended:
             run = self._store.request_stop(run_id, cause) or run
         if run.stop is not None and not run.ended and run.owner == self.owner_id:
-            self._stop_here(run_id, run.stop)
+            self._stops.deliver(run_id, run.stop)
         return run
 
     async def astop(self, run_id: str, cause: Cause = "stop") -> Run:
@@ -271,48 +268,14 @@ class RunJournal:
 
     def stop_requested(self, run_id: str) -> str | None:
         """The cause of a stop request for a run that this journal owns, or None. No I/O: ask as often as you like."""
-        lane = self._intake.lanes.get(run_id)
-        return lane.stop if lane is not None else None
+        return self._stops.requested(run_id)
 
     def on_stop(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
         """Call `callback(cause)` once when a stop is asked for a run that this journal owns; at once if it was already.
 
         It is called from whatever thread notices, so it should only set something in motion. Returns what takes it back.
         """
-        with self._stop_lock:
-            self._stop_calls.setdefault(run_id, []).append(callback)
-        cause = self.stop_requested(run_id)
-        if cause is not None:
-            self._call_stops(run_id, cause)
-
-        def remove() -> None:
-            with self._stop_lock:
-                callbacks = self._stop_calls.get(run_id, [])
-                if callback in callbacks:
-                    callbacks.remove(callback)
-                if not callbacks:
-                    self._stop_calls.pop(run_id, None)
-
-        return remove
-
-    def _stop_here(self, run_id: str, cause: str) -> None:
-        lane = self._intake.lanes.get(run_id)
-        if lane is None or lane.shut:
-            return
-        with self._stop_lock:
-            first, lane.stop = lane.stop is None, lane.stop or cause
-        if first:
-            self.append(Event(run_id=run_id, kind="run.stop", data={"cause": cause}))
-            self._call_stops(run_id, cause)
-
-    def _call_stops(self, run_id: str, cause: str) -> None:
-        with self._stop_lock:
-            callbacks = self._stop_calls.pop(run_id, [])
-        for callback in callbacks:
-            try:
-                callback(cause)
-            except Exception:
-                logger.exception("a callback for the stop of run %s failed", run_id)
+        return self._stops.add(run_id, callback)
 
     # --- owning, pruning ----------------------------------------------------------------------------------------------
 
@@ -352,11 +315,10 @@ class RunJournal:
         self._check_open()
         if older_than is None and keep_last is None:
             raise InvalidArgument(name="older_than or keep_last", expected="given, so that not everything goes", value=None)
-        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        age = _seconds("older_than", seconds)
+        age = seconds("older_than", older_than.total_seconds() if isinstance(older_than, timedelta) else older_than)
         self._catch_up(self._intake.waiting > 0)
         before = None if age is None else self._clock.wall() - round(age * 1000)
-        return self._store.prune(before=before, keep_last=_count("keep_last", keep_last))
+        return self._store.prune(before=before, keep_last=count("keep_last", keep_last))
 
     async def aprune(self, older_than: float | timedelta | None = None, keep_last: int | None = None) -> list[str]:
         """Same as :meth:`prune`, without blocking the loop."""
@@ -411,7 +373,7 @@ class RunJournal:
             # The thread and the spool are the parent's, and so are the runs. What this process needs of its own is made
             # when it first uses the journal, if it ever does.
             self._finalizer.detach()
-            self._readers, self._stop_lock, self._stop_calls = None, threading.Lock(), {}
+            self._readers = None
             self._intake = _process.Asleep(self, frozenset(self._intake.lanes))
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
@@ -419,30 +381,3 @@ class RunJournal:
         if self._readers is None:
             self._readers = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="runjournal-reader")
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
-
-
-def _weak_stop(this: weakref.ref[RunJournal]) -> Callable[[str, str], None]:
-    def on_stop(run_id: str, cause: str) -> None:
-        journal = this()
-        if journal is not None:
-            journal._stop_here(run_id, cause)
-
-    return on_stop
-
-
-def _text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidArgument(name=name, expected="a non-empty str (of a UUID: str(run_id))", value=value)
-    return value
-
-
-def _count(name: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise InvalidArgument(name=name, expected="an int of 0 or more", value=value)
-    return value
-
-
-def _seconds(name: str, value: float | None) -> float | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
-        raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
-    return value

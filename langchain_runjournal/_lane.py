@@ -42,6 +42,7 @@ class Lane:
         "epoch",
         "file",
         "marks",
+        "paused",
         "pend",
         "run_id",
         "seq",
@@ -50,6 +51,7 @@ class Lane:
         "spool_call",
         "stop",
         "tail_lock",
+        "tried",
         "waiters",
     )
 
@@ -67,6 +69,10 @@ class Lane:
         self.marks: list[Event] = []
         self.dirty = False
         self.ended = False
+        self.paused = 0
+        """The seq of its `run.pause`, when it was the last event."""
+        self.tried = False
+        """Whether the writer has tried to store any of it."""
         self.shut: RunJournalError | None = None
         self.file: SpoolFile | None = None
         self.spool_call: str | None = None

@@ -21,7 +21,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -63,7 +63,7 @@ class SpoolFile:
         self.number = number
         self.size = size
         self.pos = _START
-        self.last_ticket = 0
+        self.is_done: Callable[[], bool] = lambda: False
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
             _allocate(fd, size)
@@ -80,7 +80,8 @@ class SpoolFile:
 
     def mark_drained(self, pos: int) -> None:
         """Everything before `pos` is in the store: a recovery need not look at it."""
-        _DRAINED.pack_into(self.map, _DRAINED_AT, pos)
+        if not self.map.closed:  # deleted: done with altogether
+            _DRAINED.pack_into(self.map, _DRAINED_AT, pos)
 
     def delete(self) -> None:
         """Let the file go. What is not in the store is lost with it."""
@@ -126,8 +127,11 @@ class Spool:
         file.pos = end
         return True
 
-    def rotate(self, need: int, ticket: int) -> bool:
-        """Go on in the next file, with room for a record of `need` payload bytes. False when the limit forbids it."""
+    def rotate(self, need: int, is_done: Callable[[], bool]) -> bool:
+        """Go on in the next file, with room for a record of `need` payload bytes. False when the limit forbids it.
+
+        `is_done` says, from then on, whether all that the file before holds is in the store.
+        """
         need += _START + _BODY.size + _PREFIX.size
         fresh = next((spare for spare in self._spares if spare.size >= need), None)
         if fresh is not None:
@@ -145,7 +149,7 @@ class Spool:
                 self._blocked = True
                 logger.warning("no room for the spool beside %s: %s", self._base, exc)
                 return False
-        self.file.last_ticket = ticket
+        self.file.is_done = is_done
         self._full.append(self.file)
         self.file = fresh
         return True
@@ -161,11 +165,15 @@ class Spool:
                     logger.warning("no room for the spool beside %s: %s", self._base, exc)
                 self._blocked = True
 
-    def release(self, ticket: int, file: SpoolFile, pos: int) -> None:
-        """Everything up to `ticket`, and in `file` up to `pos`, is in the store: delete the files that are done with."""
-        file.mark_drained(pos)
-        while self._full and self._full[0].last_ticket <= ticket and self._full[0] is not self.file:
+    def release(self) -> None:
+        """Delete the files that are done with, oldest first: recovery relies on there being no hole."""
+        while self._full and self._full[0].is_done():
             self._full.pop(0).delete()
+
+    def drop_spares(self) -> None:
+        """Give the disk back what is not needed at once: the store needs it more."""
+        while self._spares:
+            self._spares.pop().delete()
 
     def close(self, *, keep: bool) -> list[Path]:
         """Stop writing. With `keep`, what is not drained stays for the next journal to find; its files are returned."""

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final
@@ -22,7 +22,9 @@ from ._intake import Intake
 from ._lane import Lane, Waiter
 from ._ownership import Watch, departed
 from ._recover import SpoolReport, drain
+from ._segments import Segment
 from ._spool import Spool, spool_files
+from ._stops import Stops
 from .errors import JournalClosed, RunFenced, RunJournalError, SeqGap, WriteFailed
 from .stores import Owner, Store
 
@@ -37,6 +39,7 @@ _LOOK_FOR_OTHERS: Final = 0.01
 _RETRY: Final = 0.1
 _RETRY_MOST: Final = 2.0
 _STEP: Final = 64
+_PORTION: Final = 1 << 20
 
 
 class Barrier(Future[None]):
@@ -60,7 +63,7 @@ class Writer:
         self.listeners: set[Waiter] = set()
         self.errands: deque[Callable[[], None]] = deque()
         self.reports: list[SpoolReport] = []
-        self.on_stop: Callable[[str, str], None] = lambda run_id, cause: None
+        self.stops = Stops(self.intake)
         self._barriers: deque[Barrier] = deque()
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -125,7 +128,7 @@ class Writer:
     def _turn(self) -> None:
         intake = self.intake
         self._duties()
-        if intake.spool is not None:
+        if intake.spool is not None and self._failure is None:
             intake.spool.prepare()
         if not self._has_work():
             intake.asleep = True
@@ -149,7 +152,7 @@ class Writer:
         if self.listeners:
             return _LOOK_FOR_OTHERS
         due = self._due_beat
-        if any(not lane.ended for lane in list(self.intake.lanes.values())):
+        if self.intake.live:
             due = min(due, self._due_stops)
         if self.intake.dirty:
             due = min(due, self._due_retry)
@@ -202,47 +205,73 @@ class Writer:
     def _store_all(self, settled: bool) -> bool:
         """Store what is in the lanes. Whether that was all there is: `settled` says that nothing waits for room."""
         intake = self.intake
-        mark = intake.moment()
+        moment = intake.moment()
         lanes = []
         while intake.dirty:
             lane = intake.dirty.popleft()
             lane.dirty = False  # before it is read: an append from here on makes it dirty again
             lanes.append(lane)
-        stored = self._store(lanes)
-        intake.durable = mark.ticket
-        if intake.spool is not None and mark.file is not None:
-            intake.spool.release(mark.ticket, mark.file, mark.pos)
-            intake.spool.prepare()
+        try:
+            stored = self._store(lanes)
+        except BaseException:
+            for lane in lanes:
+                lane.dirty = True
+                intake.dirty.append(lane)
+            raise
+        intake.durable = moment.events
+        if moment.file is not None:
+            moment.file.mark_drained(moment.pos)
         if not stored and not settled:
             # Nothing is left to make room for what waits: it is larger than the spool may be, or the disk is full.
             intake.refill(1, force=True)
         return settled
 
-    def _store(self, lanes: Iterable[Lane]) -> int:
-        taken = [(lane, rows) for lane in lanes if (rows := lane.take())]
-        while taken:
+    def _store(self, lanes: list[Lane]) -> int:
+        rows = deque((lane, row) for lane in lanes for row in lane.take() if self._may_begin(lane))
+        self._rows = len({row.run_id for _, row in rows})
+        count = len(rows)
+        while rows:
+            batch: list[tuple[Lane, Segment]] = []
+            size = 0
+            # In portions, so that a full disk gets spool files back while a long queue is being stored.
+            while rows and size < _PORTION:
+                batch.append(rows.popleft())
+                size += len(batch[-1][1].body)
+            self._append([(lane, row) for lane, row in batch if lane.shut is None])
+            if self.intake.spool is not None:
+                self.intake.spool.release()
+        return count
+
+    def _append(self, batch: list[tuple[Lane, Segment]]) -> None:
+        while batch:
             try:
-                self.store.append(self.owner.owner_id, [row for _, rows in taken for row in rows])
+                self.store.append(self.owner.owner_id, [row for _, row in batch])
                 break
             except (RunFenced, SeqGap) as exc:
-                refused = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
-                for run_id in refused:
+                for run_id in exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]:
                     self.intake.fence(run_id, exc)
-                taken = [(lane, rows) for lane, rows in taken if lane.run_id not in refused]
-            except BaseException:
-                for lane, _ in taken:
-                    lane.dirty = True
-                    self.intake.dirty.append(lane)
-                raise
-        for lane, rows in taken:
-            lane.stored(rows[-1].last)
-        self._rows = len(taken)
-        return len(taken)
+                batch = [(lane, row) for lane, row in batch if lane.shut is None]
+        for lane, row in batch:
+            lane.stored(row.last)
+
+    def _may_begin(self, lane: Lane) -> bool:
+        """Whether the lane is that of a new run, or has been stored before.
+
+        When old lanes have been forgotten, a new one may be that of an old run that got a late event. Its numbers would
+        begin at 1 again, and the store would take them for a retry of what it has.
+        """
+        if self.intake.forgotten and not lane.base and not lane.tried and self.store.run(lane.run_id) is not None:
+            self.intake.fence(lane.run_id, RunFenced(run_ids=[lane.run_id], refused=0))
+            return False
+        lane.tried = True
+        return True
 
     def _note_failure(self, exc: Exception) -> None:
         if self._failure is None:
             logger.error("the journal %s could not be written, and is tried again: %s", self.store.url, exc)
         self._failure = exc
+        if self.intake.spool is not None:
+            self.intake.spool.drop_spares()
         self._due_retry = self.clock.monotonic() + self._retry
         self._retry = min(_RETRY_MOST, self._retry * 2)
 
@@ -287,6 +316,13 @@ class Writer:
 
     def _duties(self) -> None:
         self._run_errands()
+        try:
+            self._do_what_is_due()
+        except RunJournalError as exc:
+            # The store is locked or full. Draining finds out for itself, and its barriers tell.
+            logger.warning("the background duties of %s have to wait: %s", self.store.url, exc)
+
+    def _do_what_is_due(self) -> None:
         now = self.clock.monotonic()
         if self.listeners:
             self._look_for_others()
@@ -315,7 +351,7 @@ class Writer:
             return
         self._seen_for_stops = version
         for run_id, cause in self.store.stops(self.owner.owner_id).items():
-            self.on_stop(run_id, cause)
+            self.stops.deliver(run_id, cause)
 
     def beat(self) -> None:
         """One heartbeat."""

@@ -77,20 +77,28 @@ def test_what_was_put_is_found(store: SqliteStore) -> None:
 def test_a_spool_goes_on_in_the_next_file(store: SqliteStore) -> None:
     """Runs introduce themselves again; what the store has is deleted; the limit holds."""
     spool = spool_at(store, limit=1 << 16)
-    assert spool.rotate(0, 10)
-    assert spool.rotate(0, 20)
+    done: set[int] = set()
+    assert spool.rotate(0, lambda: 1 in done)
+    assert spool.rotate(0, lambda: 2 in done)
     assert len(paths(store)) == 3
-    spool.release(15, spool.file, 128)
-    assert len(paths(store)) == 2
-    assert spool.rotate(0, 30)
-    assert spool.rotate(0, 40)
-    assert not spool.rotate(0, 50), "four files of 16 KiB are the limit"
-    assert not spool.rotate(1 << 20, 50)
+    done.add(2)
+    spool.release()
+    assert len(paths(store)) == 3, "no hole: the older one goes first"
+    done.add(1)
+    spool.release()
+    assert len(paths(store)) == 1
+    for _ in range(3):
+        assert spool.rotate(0, lambda: 3 in done)
+    assert not spool.rotate(0, lambda: True), "four files of 16 KiB are the limit"
+    assert not spool.rotate(1 << 20, lambda: True)
     assert spool.allocated == 1 << 16
-    spool.release(45, spool.file, 128)
+    done.add(3)
+    spool.release()
     assert len(paths(store)) == 1
     spool.prepare()
     assert len(paths(store)) == 2, "one is kept ready"
+    spool.drop_spares()
+    assert len(paths(store)) == 1
     assert spool.close(keep=False) == []
     assert paths(store) == []
 
@@ -99,7 +107,7 @@ def test_drained_records_are_not_read_again(store: SqliteStore) -> None:
     """Not even when the run has been pruned since: it does not come back from the dead."""
     spool = spool_at(store)
     put_run(spool, 5)
-    spool.release(0, spool.file, spool.file.pos)
+    spool.file.mark_drained(spool.file.pos)
     put_run(spool, 1, "s", slot=2)
     report = drain(store, OWNER.hex(), paths(store))
     assert (report.events, report.runs) == (1, ("s",))
@@ -182,9 +190,9 @@ def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
     """A file is missing in the middle: what comes after it cannot be placed, is counted, and other runs are not hurt."""
     spool = spool_at(store)
     put_run(spool, 10)
-    spool.rotate(0, 10)
+    spool.rotate(0, lambda: False)
     put_run(spool, 10, first=11)
-    spool.rotate(0, 20)
+    spool.rotate(0, lambda: False)
     put_run(spool, 10, first=21)
     put_run(spool, 5, "other", slot=2)
     paths(store)[1].unlink()
@@ -284,7 +292,7 @@ def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatc
     assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
     monkeypatch.delattr(_spool.os, "posix_fallocate")
     monkeypatch.setattr(_spool, "_POPULATE_WRITE", 9_999)
-    assert spool.rotate(0, 1)
+    assert spool.rotate(0, lambda: False)
     assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
     put_run(spool, 3)
     assert drain(store, OWNER.hex(), paths(store)).events == 3
