@@ -123,6 +123,7 @@ class Intake:
         self._introduced: list[Lane] = []
         self.forgotten = False
         self._at_rest: deque[Lane] = deque()
+        self._ended = 0
         self.lanes: dict[str, Lane] = {}
         self.dirty: deque[Lane] = deque()
         self.count = 0
@@ -221,6 +222,7 @@ class Intake:
         if kind == "run.end" and not lane.ended:
             # After `pend` has it: a follower that sees the flag must find the event.
             lane.ended = True
+            self._ended += 1
             self._lay_to_rest(lane)
         elif kind == "run.pause" and not lane.ended:
             # A human may take forever, and then goes on with a new run.
@@ -291,21 +293,25 @@ class Intake:
     def _lay_to_rest(self, lane: Lane) -> None:
         self._at_rest.append(lane)
         while len(self._at_rest) > _KEPT_LANES:
-            lane = self._at_rest.popleft()
-            resting = lane.ended or lane.paused == lane.seq
-            if resting and not lane.pend and self.lanes.get(lane.run_id) is lane:
-                del self.lanes[lane.run_id]
+            oldest = self._at_rest[0]
+            if oldest.pend:
+                break  # not stored yet: the next one to end looks again
+            self._at_rest.popleft()
+            if (oldest.ended or oldest.paused == oldest.seq) and self.lanes.get(oldest.run_id) is oldest:
+                del self.lanes[oldest.run_id]
+                self._ended -= oldest.ended
                 self.forgotten = True
 
     @property
     def live(self) -> bool:
-        """Whether any run of this journal goes on."""
-        return len(self.lanes) > len(self._at_rest)
+        """Whether any run of this journal has not ended."""
+        return len(self.lanes) > self._ended
 
     def _refuse(self, lane: Lane) -> None:
         if self.closed:
+            if not self.late:
+                logger.error("run %s appends to a journal that is closed: its events are not kept", lane.run_id)
             self.late += 1
-            logger.error("an event of run %s came after the journal was closed: it was not kept", lane.run_id)
             return
         if not self.refused.get(lane.run_id):
             logger.error("events of run %s are refused: it belongs to another owner", lane.run_id)
