@@ -367,6 +367,11 @@ class Intake:
         return sum(len(lane.pend) // 2 for lane in list(self.lanes.values())) + self.overflowing
 
     @property
+    def waiting_in_memory(self) -> int:
+        """How many of them a kill would lose."""
+        return self.waiting if self.spool is None else self.overflowing
+
+    @property
     def overflowing(self) -> int:
         """How many events wait in memory only, for lack of room."""
         return len(self._overflow.entries)
@@ -391,7 +396,7 @@ class Intake:
         if refused:
             return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
         if lost or unreadable:
-            reason = f"{unreadable} events could not be encoded" if unreadable else "it could not be for too long"
+            reason = f"{unreadable} events could not be encoded" if unreadable else "nothing could be stored for too long"
             return WriteFailed(url=self._url, reason=reason, waiting=0, where="nowhere", lost=lost + unreadable)
         return None
 

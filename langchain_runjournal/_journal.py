@@ -329,8 +329,8 @@ class RunJournal:
     def close(self) -> None:
         """Make everything durable, and release the file. Closing twice is fine.
 
-        Raises `WriteFailed` if that was not possible: what could not be stored is in the spool then, and the next
-        `RunJournal` on the file finds it there.
+        It is the last barrier, and raises what `flush` would. After a `WriteFailed`, what could not be stored is in the
+        spool, and the next `RunJournal` on the file finds it there.
         """
         if self._closed:
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -104,14 +105,17 @@ class Writer:
         self.poke()
 
     def close(self) -> None:
-        """Drain, and end. Raises `WriteFailed` if something could not be stored; it waits in the spool then."""
+        """Drain, and end. Raises what there is to tell: it is the last barrier."""
         with self._close_lock:
             self.leave()
             if self._thread.is_alive() and threading.current_thread() is not self._thread:
                 self._thread.join()
             failure, self._failure = self._failure, None
         if failure is not None:
-            raise self._write_failed(failure) from failure
+            raise self._write_failed(failure, closed=True) from failure
+        complaint = self.intake.complaint()
+        if complaint is not None:
+            raise complaint
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -136,11 +140,18 @@ class Writer:
             if not self._has_work():
                 self._wake.acquire(timeout=self._patience())
             intake.asleep = False
+        self._run_errands()
         if self._has_work():
-            if not self._barriers and not self._leaving:
-                linger = min(_LINGER_MOST, _LINGER + _LINGER_PER_RUN * self._rows)
-                self._wake.acquire(timeout=_LOOK_FOR_OTHERS if self.listeners else linger)
+            self._linger()
             self._drain()
+
+    def _linger(self) -> None:
+        """Let events gather, unless somebody waits for them. By the real clock: it is no decision that a test may turn."""
+        most = min(_LINGER_MOST, _LINGER + _LINGER_PER_RUN * self._rows)
+        deadline = time.monotonic() + (_LOOK_FOR_OTHERS if self.listeners else most)
+        while not self._barriers and not self._leaving and (left := deadline - time.monotonic()) > 0:
+            self._wake.acquire(timeout=left)
+            self._run_errands()
 
     def _has_work(self) -> bool:
         if self._barriers or self._leaving or self.errands:
@@ -160,24 +171,28 @@ class Writer:
 
     def _finish(self) -> None:
         """The last batch, and a clean farewell."""
+        try:
+            self._take_leave()
+        except Exception:
+            logger.exception("could not take leave of %s", self.store.url)
+        finally:
+            self._done.set()
+            self.store.close()
+            self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
+
+    def _take_leave(self) -> None:
         self._drain()
         failed = self._failure is not None
         spool = self.intake.spool
         # What it left is nobody's from here on: the next journal on the file takes it, also one of this process.
         departed.add(self.owner.owner_id)
-        try:
-            self.store.forget(self.owner.owner_id)
-            if not failed:
-                self.store.tidy()
-        except Exception:
-            logger.exception("could not take leave of %s", self.store.url)
         if spool is not None:
             left = spool.close(keep=failed)
             if left:
                 logger.error("not all of the journal %s could be stored: the next open finds it in %s", self.store.url, left)
-        self._done.set()
-        self.store.close()
-        self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
+        self.store.forget(self.owner.owner_id)
+        if not failed:
+            self.store.tidy()
 
     # --- draining -----------------------------------------------------------------------------------------------------
 
@@ -275,13 +290,13 @@ class Writer:
         self._due_retry = self.clock.monotonic() + self._retry
         self._retry = min(_RETRY_MOST, self._retry * 2)
 
-    def _write_failed(self, exc: BaseException) -> WriteFailed:
-        where = "in the spool beside it, safe from a kill" if self.intake.spool is not None else "in memory"
-        if self.intake.overflowing:
-            where = "in memory"
-        return WriteFailed(
-            url=self.store.url, reason=str(exc), waiting=self.intake.waiting, where=where, lost=self.intake.lost
-        )
+    def _write_failed(self, exc: BaseException, *, closed: bool = False) -> WriteFailed:
+        waiting, in_memory = self.intake.waiting, self.intake.waiting_in_memory
+        lost = self.intake.lost + (in_memory if closed else 0)
+        if closed:
+            waiting, in_memory = waiting - in_memory, 0
+        where = f"({in_memory} of them only in memory)" if in_memory else "in the spool beside it, safe from a kill"
+        return WriteFailed(url=self.store.url, reason=str(exc).rstrip("."), waiting=waiting, where=where, lost=lost)
 
     # --- barriers -----------------------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class JournalClosed(RunJournalError):
 
 
 class WriteFailed(RunJournalError):
-    """The journal {url} could not be written: {reason}. {waiting} events wait {where}, {lost} were lost. What waits is
+    """The journal {url} could not be written: {reason}. {waiting} events wait {where}; {lost} were lost. What waits is
     written as soon as the cause is gone: free space or release the lock, then flush again."""
 
 

@@ -91,7 +91,7 @@ EXAMPLES = {
     "StoreFailed": {"path": "runs.db", "reason": "disk I/O error", "hint": "Look at the disk and its permissions"},
     "StoreClosed": {"url": "sqlite:///runs.db"},
     "JournalClosed": {"url": "sqlite:///runs.db", "refused": 2},
-    "WriteFailed": {"url": "sqlite:///runs.db", "reason": "disk full", "waiting": 3, "where": "in memory", "lost": 0},
+    "WriteFailed": {"url": "sqlite:///runs.db", "reason": "disk full", "waiting": 3, "where": "in the spool", "lost": 0},
     "FlushTimeout": {"url": "sqlite:///runs.db", "timeout": 1.5},
     "RunFenced": {"run_ids": ["r"], "refused": 3},
     "RunNotFound": {"run_id": "r", "url": "sqlite:///runs.db"},

@@ -395,7 +395,7 @@ def test_pressure_merges_and_loses_nothing(db: Path) -> None:
         count = fill(journal, 13)
         journal.append(end())
         assert journal._intake.overflowing
-        with pytest.raises(errors.WriteFailed, match="in memory") as caught:
+        with pytest.raises(errors.WriteFailed, match="only in memory") as caught:
             journal.flush()
         assert caught.value.lost == 0
         spools = sum(path.stat().st_size for path in db.parent.glob("*-spool-*"))
@@ -688,6 +688,31 @@ def test_a_close_that_cannot_store_keeps_the_spool(db: Path) -> None:
         assert [report.events for report in journal.recovered] == [2]
         assert [event.seq for event in journal.read("r")] == [1, 2]
     assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
+
+
+def test_what_a_close_in_memory_could_not_store_is_lost_and_said() -> None:
+    """There is no spool to keep it in: the error counts it as lost."""
+    store = FaultyStore(MemoryStore())
+    journal = RunJournal(store)
+    for _ in range(3):
+        journal.append(delta())
+    store.fail(times=1_000_000)
+    with pytest.raises(errors.WriteFailed) as caught:
+        journal.close()
+    assert (caught.value.waiting, caught.value.lost) == (0, 3)
+
+
+def test_close_is_the_last_barrier(db: Path) -> None:
+    """What no flush has told, it tells: events that were refused do not pass in silence."""
+    with RunJournal(db) as other:
+        other.append(delta())
+        other.flush()
+        journal = RunJournal(db)
+        journal.append(delta())
+        with pytest.raises(errors.RunFenced, match="'r'"):
+            journal.close()
+        journal.close()
+        assert len(other.read("r")) == 1
 
 
 def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
