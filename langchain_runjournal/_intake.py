@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from ._clock import Clock
 from ._lane import Lane
+from ._overflow import Entry, Overflow
 from ._segments import encode_value
 from ._spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 from .errors import RunFenced, RunJournalError, WriteFailed
@@ -28,73 +29,6 @@ from .events import MARKS, Event, Kind
 logger = logging.getLogger("langchain_runjournal")
 
 _KEPT_LANES: Final = 10_000
-_OVERFLOW_BYTES: Final = 8 << 20
-_OVERFLOW_COST: Final = 200  # bytes that an event in the overflow takes besides its text
-_LARGE: Final = 1 << 20  # what one event counts for at most: a huge one must not make all that follow it get lost
-
-
-class _Entry(NamedTuple):
-    """One event on its way in."""
-
-    run_id: str
-    kind: Kind
-    call: str | None
-    at: int
-    type: int
-    json: str
-
-
-class _Overflow:
-    """Events that the spool has no room for: in memory, not numbered yet, adjacent deltas of a call merged."""
-
-    def __init__(self) -> None:
-        self.entries: deque[tuple[_Entry, list[str]]] = deque()
-        self._last_of: dict[str, tuple[_Entry, list[str]]] = {}
-        self._lost: dict[str, int] = {}
-        self.bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.entries or self._lost)
-
-    def add(self, entry: _Entry) -> bool:
-        """Keep it, or return False and count it as lost. Marks are kept always: there are few, and they decide."""
-        if entry.kind not in MARKS and (self._lost or self.bytes > _OVERFLOW_BYTES):
-            self._lost[entry.run_id] = self._lost.get(entry.run_id, 0) + 1
-            return False
-        before = self._last_of.get(entry.run_id)
-        if before and entry.type == before[0].type == TEXT and entry.call == before[0].call:
-            # Two JSON strings make one: what was said stays, only the seam goes.
-            before[1].append(entry.json[1:-1])
-            self.bytes += min(len(entry.json), _LARGE)
-            return True
-        kept = (entry, [entry.json[1:-1]] if entry.type == TEXT else [])
-        self.entries.append(kept)
-        self._last_of[entry.run_id] = kept
-        self.bytes += min(len(entry.json), _LARGE) + _OVERFLOW_COST
-        return True
-
-    def first(self, at: int) -> _Entry | None:
-        """The oldest entry, left in place; after the last one, a `run.lost` for each run that lost some."""
-        if self.entries:
-            entry, texts = self.entries[0]
-            return entry._replace(json='"' + "".join(texts) + '"') if texts else entry
-        for run_id, lost in self._lost.items():
-            return _Entry(run_id, "run.lost", None, at, VALUE, json.dumps(["run.lost", {"events": lost}]))
-        return None
-
-    def drop_first(self) -> None:
-        """The oldest entry has found its place."""
-        if self.entries:
-            kept = self.entries.popleft()
-            if not self.entries:
-                self.bytes = 0
-            else:
-                merged = sum(min(len(text) + 2, _LARGE) for text in kept[1][1:])
-                self.bytes -= min(len(kept[0].json), _LARGE) + _OVERFLOW_COST + merged
-            if self._last_of.get(kept[0].run_id) is kept:
-                del self._last_of[kept[0].run_id]
-        else:
-            del self._lost[next(iter(self._lost))]
 
 
 class Moment(NamedTuple):
@@ -117,8 +51,8 @@ class Intake:
         # Reentrant, because a finaliser or a signal handler may append in the middle of an append of its own thread.
         self._lock = threading.RLock()
         self._inside = False
-        self._nested: deque[_Entry] = deque()
-        self._overflow = _Overflow()
+        self._nested: deque[Entry] = deque()
+        self._overflow = Overflow()
         self._slots = 0
         self._introduced: list[Lane] = []
         self.forgotten = False
@@ -155,14 +89,14 @@ class Intake:
             with self._lock:
                 if self._inside:
                     # Kept when the outer append of this thread returns, which is before this one can be observed to have.
-                    self._nested.append(_Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
+                    self._nested.append(Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
                     return
                 try:
                     self._inside = True
                     if self._overflow or not self._place(
                         event.run_id, event.kind, event.call_id, at, kind_of_record, text, raw
                     ):
-                        self._keep_for_later(_Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
+                        self._keep_for_later(Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
                     while self._nested:
                         self._keep_for_later(self._nested.popleft())
                         self.refill(16)
@@ -219,15 +153,8 @@ class Intake:
             if not lane.dirty:
                 lane.dirty = True
                 self.dirty.append(lane)
-        if kind == "run.end" and not lane.ended:
-            # After `pend` has it: a follower that sees the flag must find the event.
-            lane.ended = True
-            self._ended += 1
-            self._lay_to_rest(lane)
-        elif kind == "run.pause" and not lane.ended:
-            # A human may take forever, and then goes on with a new run.
-            lane.paused = lane.seq
-            self._lay_to_rest(lane)
+        if kind in MARKS:
+            self._lay_to_rest(lane, kind)
         if lane.waiters:
             lane.wake_waiters()
         if self.asleep:
@@ -290,7 +217,15 @@ class Intake:
                 lane.waiters = old.waiters
             self.lanes[run_id] = lane
 
-    def _lay_to_rest(self, lane: Lane) -> None:
+    def _lay_to_rest(self, lane: Lane, kind: Kind) -> None:
+        """A run that has ended, or waits for a human (who may take forever, and goes on with a new run), is kept for a while."""
+        if lane.ended or kind not in ("run.end", "run.pause"):
+            return
+        if kind == "run.end":
+            lane.ended = True  # not before `pend` has it: a follower that sees the flag must find the event
+            self._ended += 1
+        else:
+            lane.paused = lane.seq
         self._at_rest.append(lane)
         while len(self._at_rest) > _KEPT_LANES:
             oldest = self._at_rest[0]
@@ -329,7 +264,7 @@ class Intake:
 
     # --- under pressure -----------------------------------------------------------------------------------------------
 
-    def _keep_for_later(self, entry: _Entry) -> None:
+    def _keep_for_later(self, entry: Entry) -> None:
         if not self._overflow:
             logger.info("the spool of %s has no room: events wait in memory", self._url)
         if not self._overflow.add(entry):

@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from langchain_runjournal._store_contract import StoreContract, events_of, numbered
+from langchain_runjournal._append_contract import events_of, numbered
+from langchain_runjournal._store_contract import StoreContract
 from langchain_runjournal.stores import Owner, Store
 
 __all__ = ["FakeClock", "FaultyStore", "Owner", "Store", "StoreContract", "events_of", "numbered"]

@@ -150,8 +150,11 @@ def test_the_heartbeat_goes_on_by_itself(journals: Journals) -> None:
     journal = journals(lease=0.15)
     watched = journals()
     beats = {owner.owner_id: owner.beats for owner in watched._store.owners()}
+    waited = 0
     while {o.owner_id: o.beats for o in watched._store.owners()}[journal.owner_id] < beats[journal.owner_id] + 3:
         journal._writer._done.wait(0.01)
+        waited += 1
+        assert waited < 3_000, "the heart stands still"
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
