@@ -155,6 +155,29 @@ class AppendContract:
         store.append("me", [row(deltas("r", 1000)), row(deltas("s", 2)), row(deltas("r", 1000, 1001))])
         assert [event.seq for event in events_of(store, "r")] == list(range(1, 2001))
 
+    def test_every_event_keeps_its_call(self) -> None:
+        """Over rows short and long, calls that go on, change and come back, tidied or not, read from any seq."""
+        store = self.open()
+        events: list[Event] = []
+        for number, (count, call) in enumerate(
+            [(3, "a"), (700, "a"), (2, "a"), (5, None), (1900, "b"), (9, "b"), (4, "a,b")]
+        ):
+            some = [
+                Event(run_id="r", kind=DELTA, data={"text": "x" * 200}, call_id=call, seq=seq, at=1.0)
+                for seq in range(len(events) + 1, len(events) + 1 + count)
+            ]
+            half = len(some) // 2
+            for part in (some[:half], some[half:]):
+                store.append("me", [row(part)])
+            events += some
+            if number % 3 == 2:
+                store.tidy()
+            for after in (0, len(events) - count, len(events) - 1, 650, 2_650):
+                assert self.open_again(store).read("r", after, None) == events[after:], (number, after)
+        store.tidy()
+        for after in range(0, len(events), 100):
+            assert store.read("r", after, 150) == events[after : after + 150]
+
     def test_an_empty_batch_is_fine(self) -> None:
         """Nothing to do is no error."""
         store = self.open()

@@ -218,7 +218,7 @@ class Intake:
             self.lanes[run_id] = lane
 
     def _lay_to_rest(self, lane: Lane, kind: Kind) -> None:
-        """A run that has ended, or waits for a human (who may take forever, and goes on with a new run), is kept for a while."""
+        """A run that has ended, or waits for a human (who may go on with a new run, or never), is kept for a while."""
         if lane.ended or kind not in ("run.end", "run.pause"):
             return
         if kind == "run.end":

@@ -65,7 +65,8 @@ class Lane:
         self.base = seq
         self.base_at = 0
         self.pend: list[int | str] = []
-        self.calls: list[int | str | None] = [0, None]
+        self.calls: list[int | str] = [0, "null"]
+        """Flat pairs of a seq and the JSON of the call that begins there."""
         self.marks: list[Event] = []
         self.dirty = False
         self.ended = False
@@ -96,7 +97,7 @@ class Lane:
 
     def switch(self, seq: int, call: str | None) -> None:
         """From `seq` on, events belong to this call."""
-        self.calls += (seq, call)
+        self.calls += (seq, json.dumps(call))
         self.call = call
 
     def mark(self, seq: int, kind: Kind, at: int, text: str) -> None:
@@ -129,7 +130,7 @@ class Lane:
             self.pend.clear()
             self.marks.clear()
             self.base, self.base_at = seq, self.at
-            self.calls = [0, self.call]
+            self.calls = [0, json.dumps(self.call)]
             self._describe()
 
     def _describe(self) -> None:
@@ -137,7 +138,7 @@ class Lane:
         self.at = self.base_at + sum(cast("list[int]", self.pend[0::2]))
         while len(self.calls) > 2 and cast("int", self.calls[-2]) > self.seq:
             del self.calls[-2:]
-        self.call = cast("str | None", self.calls[-1])
+        self.call = cast("str | None", json.loads(cast("str", self.calls[-1])))
         while self.marks and self.marks[-1].seq > self.seq:
             del self.marks[-1]
 
@@ -154,60 +155,54 @@ class Lane:
     def take(self) -> list[Segment]:
         """What waits, as rows for the store. It stays here until `stored` says that it is there."""
         count = len(self.pend) // 2
-        if not count:
-            return []
-        end = self.base + count
-        marks = [mark for mark in self.marks if mark.seq <= end]
+        if count <= ROW_EVENTS:
+            return [self._row(0, count, self.base_at)] if count else []
         rows, at = [], self.base_at
         for start in range(0, count, ROW_EVENTS):
-            row, at = self._row(start, min(start + ROW_EVENTS, count), at, marks)
-            rows.append(row)
+            rows.append(self._row(start, min(start + ROW_EVENTS, count), at))
+            at = rows[-1].t1
         return rows
 
-    def stored(self, last: int) -> None:
-        """Everything up to `last` is in the store: no need to hold it any longer."""
+    def stored(self, last: int, at: int) -> None:
+        """Everything up to `last`, which happened at `at`, is in the store: no need to hold it any longer."""
         with self.tail_lock:
-            count = last - self.base
-            self.base_at += sum(cast("list[int]", self.pend[0 : 2 * count : 2]))
-            del self.pend[: 2 * count]
-            self.base = last
+            if last <= self.base:
+                return
+            del self.pend[: 2 * (last - self.base)]
+            self.base, self.base_at = last, at
             while len(self.calls) > 2 and cast("int", self.calls[2]) <= last + 1:
                 del self.calls[:2]
             while self.marks and self.marks[0].seq <= last:
                 del self.marks[0]
 
-    def _row(self, start: int, stop: int, at: int, marks: list[Event]) -> tuple[Segment, int]:
+    def _row(self, start: int, stop: int, at: int) -> Segment:
         steps = cast("list[int]", self.pend[2 * start : 2 * stop : 2])
         texts = cast("list[str]", self.pend[2 * start + 1 : 2 * stop : 2])
         first, last = self.base + start + 1, self.base + stop
-        t0 = at + steps[0]
-        t1 = at + sum(steps)
-        row = Segment(
+        calls = self.calls
+        marks = self.marks
+        return Segment(
             self.run_id,
             self.epoch,
             first,
             last,
-            t0,
-            t1,
+            at + steps[0],
+            at + sum(steps),
             ",".join(map(str, steps[1:])),
-            self._calls(first, last),
+            f"{first},{calls[1]}" if len(calls) == 2 else self._calls(first, last),
             ",".join(texts),
-            tuple(mark for mark in marks if first <= mark.seq <= last) if marks else (),
+            tuple([mark for mark in marks if first <= mark.seq <= last]) if marks else (),
         )
-        return row, t1
 
     def _calls(self, first: int, last: int) -> str:
         calls = self.calls
-        if len(calls) == 2:
-            call = calls[1]
-            return f"{first},null" if call is None else f"{first},{json.dumps(call)}"
-        pairs: list[int | str | None] = [first, None]
+        pairs = [str(first), "null"]
         for seq, call in zip(calls[0::2], calls[1::2], strict=False):
             if cast("int", seq) <= first:
-                pairs[1] = call
+                pairs[1] = cast("str", call)
             elif cast("int", seq) <= last:
-                pairs += (seq, call)
-        return json.dumps(pairs, separators=(",", ":"))[1:-1]
+                pairs += (str(seq), cast("str", call))
+        return ",".join(pairs)
 
     # --- for followers ------------------------------------------------------------------------------------------------
 
@@ -221,5 +216,5 @@ class Lane:
             if start >= stop:
                 return []
             at = self.base_at + sum(cast("list[int]", self.pend[0 : 2 * start : 2]))
-            row, _ = self._row(start, stop, at, [])
+            row = self._row(start, stop, at)
         return unpack(row)

@@ -103,6 +103,8 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
     if len(values) != len(ats) or len(values) != segment.last - segment.first + 1:
         raise ValueError(f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events")
     calls = _spread(_load(segment.calls), segment.first, len(values))
+    if len(calls) != len(values):
+        raise ValueError(f"segment {segment.first} to {segment.last} of run {segment.run_id} has lost its calls")
     skip = max(0, after + 1 - segment.first)
     if skip:
         values, ats, calls = values[skip:], ats[skip:], calls[skip:]
@@ -115,37 +117,42 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
     return thaw_events(segment.run_id, cast("list[Kind]", kinds), datas, calls, first, ats)
 
 
+def last_call(calls: str) -> str:
+    """The JSON of the call that a segment with these `calls` ends in."""
+    return json.dumps(_load(calls)[-1])
+
+
 def trim(segment: Segment, after: int) -> Segment:
     """The part of a segment with a larger seq than `after`; the segment itself where that is all of it."""
     return segment if after < segment.first else pack(segment.run_id, segment.epoch, unpack(segment, after))
 
 
 def merge(segments: Sequence[Segment]) -> Segment:
-    """Neighbouring segments of a run as one, without parsing them. The marks are not kept: they have been applied."""
-    head, tail = segments[0], segments[-1]
-    calls, current = [head.calls], head.calls.rpartition(",")[2]
+    """Neighbouring segments of a run as one, without parsing them. The marks are not kept: they have been applied.
+
+    A segment with empty `calls` goes on with the call of the one before it.
+    """
+    head = segments[0]
+    if len(segments) == 1:
+        return head._replace(marks=())
+    last, t1 = head.last, head.t1
     ats = [head.ats] if head.ats else []
-    for before, segment in pairwise(segments):
-        if segment.first != before.last + 1:
-            raise ValueError(f"run {head.run_id} has a gap: {before.last} is followed by {segment.first}")
-        ats.append(str(segment.t0 - before.t1))
-        if segment.ats:
-            ats.append(segment.ats)
+    calls, bodies = [head.calls], [head.body]
+    current = head.calls.rpartition(",")[2]
+    for _, _, first, end, start, stop, steps, call, body, _ in segments[1:]:
+        if first != last + 1:
+            raise ValueError(f"run {head.run_id} has a gap: {last} is followed by {first}")
+        ats.append(str(start - t1))
+        if steps:
+            ats.append(steps)
         # A call that goes on from one segment to the next needs no second mention.
-        if segment.calls.partition(",")[2] != current:
-            calls.append(segment.calls)
-            current = segment.calls.rpartition(",")[2]
-    return Segment(
-        head.run_id,
-        tail.epoch,
-        head.first,
-        tail.last,
-        head.t0,
-        tail.t1,
-        ",".join(ats),
-        ",".join(calls),
-        ",".join([segment.body for segment in segments]),
-    )
+        if call and call.partition(",")[2] != current:
+            calls.append(call)
+            current = call.rpartition(",")[2]
+        bodies.append(body)
+        last, t1 = end, stop
+    epoch = segments[-1].epoch
+    return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

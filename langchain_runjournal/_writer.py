@@ -224,8 +224,9 @@ class Writer:
         lanes = []
         while intake.dirty:
             lane = intake.dirty.popleft()
-            lane.dirty = False  # before it is read: an append from here on makes it dirty again
-            lanes.append(lane)
+            if lane.dirty:  # or it stands here twice, after a failure
+                lane.dirty = False  # before it is read: an append from here on makes it dirty again
+                lanes.append(lane)
         try:
             stored = self._store(lanes)
         except BaseException:
@@ -267,7 +268,7 @@ class Writer:
                     self.intake.fence(run_id, exc)
                 batch = [(lane, row) for lane, row in batch if lane.shut is None]
         for lane, row in batch:
-            lane.stored(row.last)
+            lane.stored(row.last, row.t1)
 
     def _may_begin(self, lane: Lane) -> bool:
         """Whether the lane is that of a new run, or has been stored before.

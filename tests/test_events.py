@@ -82,7 +82,7 @@ def test_a_lane_gives_what_it_was_given(draft: list, stored: list[int]) -> None:
         lane.add(round(event.at * 1000), event.call_id, event.kind, encode_value(event.kind, event._value))
     for seq in sorted(stored):
         if base < seq <= len(events):
-            lane.stored(seq)
+            lane.stored(seq, round(events[seq - 1].at * 1000))
             base = seq
         rows = lane.take()
         assert [event for row in rows for event in unpack(row)] == events[base:]

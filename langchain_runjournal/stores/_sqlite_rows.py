@@ -6,14 +6,15 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from .. import _fold
-from .._segments import Segment, merge, trim
+from .._segments import Segment, last_call, merge, trim
 from ..errors import RunFenced, SeqGap
 from ..events import Run, RunStatus
 
 _LONG_ROW: Final = 500
+_ROW_BYTES: Final = 25  # what a row takes besides its text
 _SEGMENT_EVENTS: Final = 2_000
 _SEGMENT_BYTES: Final = 256 << 10
 COLUMNS: Final = "first, last, t0, t1, ats, calls, body"
@@ -30,16 +31,23 @@ _UPDATE_RUN: Final = (
     " ended_at = ?, rest = ? WHERE run = ?"
 )
 _LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
+_CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
+_CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
 _LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 
 
-class Known(NamedTuple):
-    """What a writer remembers of a run, so that an append need not look."""
+class Known:
+    """What a writer remembers of a run, so that an append need not look. Forgotten as a whole when anything fails."""
 
-    run: int
-    owner_id: str
-    epoch: int
-    last: int
+    __slots__ = ("call", "epoch", "last", "owner_id", "run")
+
+    def __init__(self, run: int, owner_id: str, epoch: int, last: int) -> None:
+        self.run = run
+        self.owner_id = owner_id
+        self.epoch = epoch
+        self.last = last
+        self.call = ""
+        """The call that its last row belongs to, as JSON, or "" if that is not known."""
 
 
 class Batch:
@@ -48,44 +56,55 @@ class Batch:
     def __init__(self, con: sqlite3.Connection, owner_id: str, known: dict[str, Known]) -> None:
         self._con = con
         self._owner_id = owner_id
-        self._before = known
+        self._known = known
         self._fenced: list[str] = []
-        self._rows: dict[int, list[Segment]] = {}
-        self.touched: dict[str, Known] = {}
+        self._rows: dict[Known, list[Segment]] = {}
         self.adopted = False
         self.bytes = 0
 
     def add(self, segment: Segment) -> None:
-        run_id = segment.run_id
-        known = self.touched.get(run_id) or self._before.get(run_id) or self._look_up(segment)
-        if known.owner_id != self._owner_id or known.epoch != segment.epoch:
+        run_id, epoch, first, last = segment[:4]
+        known = self._known.get(run_id)
+        if known is None:
+            known = self._known[run_id] = self._look_up(segment)
+        if known.owner_id != self._owner_id or known.epoch != epoch:
             self._fenced.append(run_id)
             return
-        if segment.first > known.last + 1:
-            raise SeqGap(run_id=run_id, last=known.last, first=segment.first)
-        if segment.last > known.last:
-            if segment.first <= known.last:
+        if first > known.last + 1:
+            raise SeqGap(run_id=run_id, last=known.last, first=first)
+        if last > known.last:
+            if first <= known.last:
                 segment = trim(segment, known.last)
             if segment.marks:
                 self._mark(known.run, segment)
-            self._rows.setdefault(known.run, []).append(segment)
-            self.bytes += len(segment.body) + len(segment.ats) + len(segment.calls)
-        self.touched[run_id] = known._replace(last=max(known.last, segment.last))
+            known.last = last
+            if known in self._rows:
+                self._rows[known].append(segment)
+            else:
+                self._rows[known] = [segment]
 
     def write(self) -> None:
         if self._fenced:
             raise RunFenced(run_ids=sorted(set(self._fenced)), refused=0)
         live = []
-        for run, parts in self._rows.items():
-            if parts[-1].last - parts[0].first + 1 < _LONG_ROW:
-                live += [(run, *part[2:9]) for part in parts]
-            else:
-                self._write_long(run, parts)
+        for known, parts in self._rows.items():
+            if known.last - parts[0].first + 1 >= _LONG_ROW:
+                self._write_long(known, parts)
+                continue
+            for _, _, first, last, t0, t1, ats, calls, body, _ in parts:
+                # The id of a call is longer than what it says in 50 ms: it is written when it is another one.
+                call = calls.partition(",")[2] if calls.count(",") == 1 else ""
+                if call and call == known.call:
+                    calls = ""
+                known.call = call
+                live.append((known.run, first, last, t0, t1, ats, calls, body))
+                self.bytes += len(body) + len(ats) + len(calls) + _ROW_BYTES
         self._con.executemany(_INSERT_LIVE, live)
 
-    def _write_long(self, run: int, parts: list[Segment]) -> None:
+    def _write_long(self, known: Known, parts: list[Segment]) -> None:
         # Long enough to be written once and for all, together with the shorter ones before it: what rests must not
         # overtake what arrived.
+        run, known.call = known.run, ""
         rows = self._con.execute(READ_LIVE, (0, run, 0)).fetchall()
         self._con.execute("DELETE FROM live WHERE run = ?", (run,))
         put_to_rest(self._con, run, [*(Segment(parts[0].run_id, 0, *row[:7]) for row in rows), *parts])
@@ -154,8 +173,21 @@ def with_lasts(con: sqlite3.Connection, rows: Sequence[Any]) -> list[Run]:
     return runs
 
 
+def with_call(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> Sequence[Segment]:
+    """The same segments, the first of which says to which call it belongs, even if it goes on with the one before."""
+    if not parts or parts[0].calls:
+        return parts
+    head = parts[0]
+    for sql in (_CALLS_IN_LIVE, _CALLS_AT_REST):
+        found = con.execute(sql, (run, head.first)).fetchone()
+        if found:
+            return [head._replace(calls=f"{head.first},{last_call(found[0])}"), *parts[1:]]
+    raise ValueError(f"run {head.run_id} does not say to which call its event {head.first} belongs")
+
+
 def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> None:
     """Put neighbouring segments of a run to rest."""
+    parts = with_call(con, run, parts)
     con.executemany(_INSERT_SEGMENT, [(run, *long[2:9]) for long in long_segments(parts)])
 
 
@@ -165,8 +197,11 @@ def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
     events, size = 0, 0
     for part in parts:
         if pending and (events >= _SEGMENT_EVENTS or size >= _SEGMENT_BYTES):
-            yield merge(pending)
+            long = merge(pending)
+            yield long
             pending, events, size = [], 0, 0
+            if not part.calls:  # it goes on with the call of the one before, which is now in another row
+                part = part._replace(calls=f"{part.first},{last_call(long.calls)}")
         pending.append(part)
         events += part.last - part.first + 1
         size += len(part.body)

@@ -11,21 +11,19 @@ from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from .._segments import Segment, unpack
 from ..errors import RunJournalError, StoreClosed, StoreCorrupt
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_file import connect, prepare, translated
-from ._sqlite_rows import COLUMNS, READ_LIVE, RUN, Batch, Known, long_segments, put_to_rest, with_lasts
+from ._sqlite_rows import COLUMNS, READ_LIVE, RUN, Batch, Known, long_segments, put_to_rest, with_call, with_lasts
 
-TIDY_AT: Final = 1 << 20
+TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""
 _REMEMBERED: Final = 10_000
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 logger = logging.getLogger("langchain_runjournal")
 
 _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last > ? ORDER BY first"
@@ -92,7 +90,7 @@ class SqliteStore:
         """Keep the segments, all or none, in one transaction."""
         with self._transaction() as con:
             turns = con.execute("SELECT value FROM facts WHERE name = 'turns'").fetchone()[0]
-            if turns != self._turns:
+            if turns != self._turns or len(self._known) > _REMEMBERED:
                 self._known.clear()
             batch = Batch(con, owner_id, self._known)
             for segment in segments:
@@ -103,8 +101,6 @@ class SqliteStore:
                 turns += 1
                 con.execute("UPDATE facts SET value = ? WHERE name = 'turns'", (turns,))
         self._turns = turns
-        for run_id, known in batch.touched.items():
-            self._remember(self._known, run_id, known)
         self._live_bytes += batch.bytes
         if self._live_bytes > TIDY_AT:
             self._tidy_in_passing()
@@ -153,9 +149,12 @@ class SqliteStore:
 
     def _tidy(self, con: sqlite3.Connection) -> None:
         rows = con.execute(f"SELECT {COLUMNS}, run FROM live ORDER BY run, id").fetchall()
+        # Deleted before they are written again, so that they take the same pages.
+        con.execute("DELETE FROM live")
         for run, group in groupby(rows, key=itemgetter(7)):
             put_to_rest(con, run, [Segment(f"number {run}", 0, *row[:7]) for row in group])
-        con.execute("DELETE FROM live")
+        for known in self._known.values():
+            known.call = ""
         self._live_bytes = 0
 
     def _tidy_in_passing(self) -> None:
@@ -191,6 +190,8 @@ class SqliteStore:
         if self._writer is None:
             self._writer = self._connect()
             self._writer.execute(f"PRAGMA synchronous = {self._synchronous.upper()}")
+            # Some builds of SQLite overwrite what is deleted with zeros, which doubles what moving rows costs.
+            self._writer.execute("PRAGMA secure_delete = FAST")
         return self._writer
 
     def _connect(self) -> sqlite3.Connection:
@@ -219,11 +220,14 @@ class SqliteStore:
                     missing -= row[1] - max(after, row[0] - 1)
                     if sql is READ_LIVE:
                         live_id = row[7]
-        if not parts:
+            whole = with_call(con, run, parts)
+        if not whole:
             return []
-        self._remember(self._hints, run, (parts[-1].last, live_id))
+        if len(self._hints) > _REMEMBERED:
+            self._hints.clear()
+        self._hints[run] = whole[-1].last, live_id
         try:
-            return [event for long in long_segments(parts) for event in unpack(long, after)][:limit]
+            return [event for long in long_segments(whole) for event in unpack(long, after)][:limit]
         except ValueError as exc:
             raise StoreCorrupt(path=str(self._path), reason=f"run {run_id}: {exc}") from exc
 
@@ -233,12 +237,6 @@ class SqliteStore:
         if 0 < seq <= after and con.execute(_IS_LIVE, (live_id, run, seq)).fetchone():
             return live_id
         return 0
-
-    @staticmethod
-    def _remember(memory: dict[_K, _V], key: _K, value: _V) -> None:
-        if len(memory) >= _REMEMBERED:
-            memory.clear()
-        memory[key] = value
 
     def run(self, run_id: str) -> Run | None:
         """The run, or None."""
