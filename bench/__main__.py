@@ -33,6 +33,8 @@ def main() -> int:
             [target.name, target.measured, target.limit, "ok" if target.reached else "MISSED"] for target in bench.targets
         ]
         table(["", "measured", "target", ""], rows)
+    if options.quick:
+        note("--quick: too short to judge by. A few fixed pages and wake-ups weigh on so few tokens.")
     note(f"noise: {bench.noise}")
     note(f"the whole took {time.monotonic() - began:.0f} s")
     return 1 if bench.lost else 0

@@ -79,7 +79,7 @@ class _Subjects:
 
 
 def _in_a_loop(bench: Bench, subjects: _Subjects) -> None:
-    many, few = bench.pick(50_000, 5_000), bench.pick(1_000, 100)
+    many, few = bench.pick((50_000, 1_000), (5_000, 100))
     loops: dict[str, tuple[Loop, int]] = {
         _BASE: (partial(_call, subjects.events, nothing), many),
         "list.append": (partial(_call, subjects.events, subjects.list.append), many),
@@ -87,6 +87,7 @@ def _in_a_loop(bench: Bench, subjects: _Subjects) -> None:
         _OURS: (partial(_call, subjects.events, subjects.journal.append), _SHORT),
         "append(Event(...))": (partial(_build, subjects, subjects.journal.append), _SHORT),
         f"append(event), {many:,} on end": (partial(_call, subjects.events, subjects.journal.append), many),
+        f"append(event), {many:,} by 4 threads": (partial(_by_threads, subjects.events, subjects.journal.append), many),
         "write(2) each": (partial(_call, subjects.events, subjects.file.append), 10 * few),
         "sqlite3 insert + commit each": (partial(_call, subjects.events, subjects.sqlite.append), few),
     }
@@ -99,40 +100,49 @@ def _in_a_loop(bench: Bench, subjects: _Subjects) -> None:
 
 
 def _in_a_busy_process(bench: Bench, subjects: _Subjects) -> None:
-    # Of each as many as take a tenth of a second and more, so that every one of them loses its turns of the GIL.
-    many = bench.pick(100_000, 10_000)
-    few = bench.pick(60, 10)
+    lasting = bench.pick(0.3, 0.03)
     loops: dict[str, tuple[Loop, int]] = {
-        _BASE: (partial(_call, subjects.events, nothing), 60 * many),
-        "list.append": (partial(_call, subjects.events, subjects.list.append), 60 * many),
-        "Event(...) only": (partial(_build, subjects, nothing), many),
-        _OURS: (partial(_call, subjects.events, subjects.journal.append), many),
-        "append(Event(...))": (partial(_build, subjects, subjects.journal.append), many),
-        "write(2) each": (partial(_call, subjects.events, subjects.file.append), 8 * few),
-        "sqlite3 insert + commit each": (partial(_call, subjects.events, subjects.sqlite.append), few),
+        _BASE: (partial(_call, subjects.events, nothing), 100_000),
+        "list.append": (partial(_call, subjects.events, subjects.list.append), 100_000),
+        "Event(...) only": (partial(_build, subjects, nothing), 1_000),
+        _OURS: (partial(_call, subjects.events, subjects.journal.append), 1_000),
+        "append(Event(...))": (partial(_build, subjects, subjects.journal.append), 1_000),
+        "write(2) each": (partial(_call, subjects.events, subjects.file.append), 100),
+        "sqlite3 insert + commit each": (partial(_call, subjects.events, subjects.sqlite.append), 1),
     }
-    contenders = {name: partial(_timed, subjects, loop, count, busy=True) for name, (loop, count) in loops.items()}
-    found = bench.interleave("append, busy", contenders, bench.pick(9, 2))
-    note(f"The same beside a CPU-bound Python thread, median of {len(found[_BASE])}. It takes its share of the time from")
-    note(f"everybody, and so does the writer of {many:,} events on end: what counts is the ratio.")
+    contenders = {name: partial(_timed_for, subjects, loop, step, lasting) for name, (loop, step) in loops.items()}
+    found = bench.interleave("append, busy", contenders, bench.pick(15, 2))
+    note(f"The same beside a CPU-bound Python thread, {seconds(lasting)} of each, median of {len(found[_BASE])}. That")
+    note("thread takes its share of the time from everybody, and so does the writer: what counts is the ratio.")
     _show(found, found[_OURS])
 
 
 def _show(found: dict[str, Sample], ours: Sample) -> None:
     base = found[_BASE].median
     rows = [
-        [name, seconds(found.median), spread(found), times(found.median / base), times(found.median / ours.median), ""]
-        for name, found in found.items()
+        [name, seconds(one.median), spread(one), times(one.median / base), times(one.median / ours.median), ""]
+        for name, one in found.items()
     ]
     table(["", "per event", "p25 .. p75", "to no-op", f"to {_OURS}", ""], rows)
 
 
-def _timed(subjects: _Subjects, loop: Loop, count: int, *, busy: bool = False) -> float:
+def _timed(subjects: _Subjects, loop: Loop, count: int) -> float:
     subjects.rest()
-    with busy_thread() if busy else nullcontext():
-        began = time.perf_counter()
-        loop(count)
-        return (time.perf_counter() - began) / count
+    began = time.perf_counter()
+    loop(count)
+    return (time.perf_counter() - began) / count
+
+
+def _timed_for(subjects: _Subjects, loop: Loop, step: int, lasting: float) -> float:
+    """Beside a busy thread, and long enough for everybody to lose the GIL many times: a few calls might be lucky."""
+    subjects.rest()
+    with busy_thread():
+        done, took, began = 0, 0.0, time.perf_counter()
+        while took < lasting:
+            loop(step)
+            done += step
+            took = time.perf_counter() - began
+    return took / done
 
 
 def _call(events: list[Event], append: Append, count: int) -> None:
@@ -141,6 +151,14 @@ def _call(events: list[Event], append: Append, count: int) -> None:
         for event in events if left >= len(events) else events[:left]:
             append(event)
         left -= len(events)
+
+
+def _by_threads(events: list[Event], append: Append, count: int) -> None:
+    threads = [threading.Thread(target=_call, args=(events, append, count // 4)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _build(subjects: _Subjects, append: Append, count: int) -> None:
