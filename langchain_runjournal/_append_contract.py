@@ -158,9 +158,10 @@ class AppendContract:
     def test_every_event_keeps_its_call(self) -> None:
         """Over rows short and long, calls that go on, change and come back, tidied or not, read from any seq."""
         store = self.open()
+        reader = self.open_again(store)
         events: list[Event] = []
         for number, (count, call) in enumerate(
-            [(3, "a"), (700, "a"), (2, "a"), (5, None), (1900, "b"), (9, "b"), (4, "a,b")]
+            [(3, "a"), (700, "a"), (2, "a"), (5, None), (1900, "b"), (9, "b"), (4, "a,b"), *([(120, "c")] * 40)]
         ):
             some = [
                 Event(run_id="r", kind=DELTA, data={"text": "x" * 200}, call_id=call, seq=seq, at=1.0)
@@ -170,10 +171,11 @@ class AppendContract:
             for part in (some[:half], some[half:]):
                 store.append("me", [row(part)])
             events += some
-            if number % 3 == 2:
+            if number in (2, 5):
                 store.tidy()
-            for after in (0, len(events) - count, len(events) - 1, 650, 2_650):
-                assert self.open_again(store).read("r", after, None) == events[after:], (number, after)
+            if number < 8 or number == 46:
+                for after in (0, len(events) - count, len(events) - 1, 650, 2_650):
+                    assert reader.read("r", after, None) == events[after:], (number, after)
         store.tidy()
         for after in range(0, len(events), 100):
             assert store.read("r", after, 150) == events[after : after + 150]

@@ -7,6 +7,7 @@ other one reads the store, and is woken when SQLite says that somebody has writt
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -17,7 +18,7 @@ from ._writer import Writer
 from .errors import RunNotFound
 from .events import Event, Run
 
-PAGE: Final = 512
+PAGE: Final = 2_000
 _LONGEST_NAP: Final = 1.0
 """Seconds after which a follower looks without having been woken: a wake-up that gets lost costs no more than that."""
 
@@ -122,15 +123,17 @@ class _Sleeper(_Listener):
     """Sleeps in its thread."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        # A bare lock, held while there is nothing new. An Event takes a lock to be set, which the sleeper may hold: then
+        # whoever appends would have to wait for it, and to win back the GIL after that.
+        self._nothing_new = threading.Lock()
+        self._nothing_new.acquire()
 
     def wake(self) -> None:
-        self._event.set()
+        with contextlib.suppress(RuntimeError):  # it is awake already
+            self._nothing_new.release()
 
     def sleep(self, longest: float) -> bool:
-        woken = self._event.wait(longest)
-        self._event.clear()
-        return woken
+        return self._nothing_new.acquire(timeout=longest)
 
 
 class _LoopSleeper(_Listener):

@@ -17,7 +17,7 @@ from ._spool import SpoolFile
 from .errors import RunJournalError
 from .events import MARKS, Event, Kind
 
-ROW_EVENTS: Final = 1_000
+ROW_EVENTS: Final = 2_000
 """Most events in one row: a reader that wants a page should not have to decode a book."""
 
 

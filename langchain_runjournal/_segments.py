@@ -130,7 +130,7 @@ def trim(segment: Segment, after: int) -> Segment:
 def merge(segments: Sequence[Segment]) -> Segment:
     """Neighbouring segments of a run as one, without parsing them. The marks are not kept: they have been applied.
 
-    A segment with empty `calls` goes on with the call of the one before it.
+    A segment with empty `calls` goes on with the call of the one before it. All but the first may be plain tuples.
     """
     head = segments[0]
     if len(segments) == 1:
@@ -151,7 +151,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
             current = call.rpartition(",")[2]
         bodies.append(body)
         last, t1 = end, stop
-    epoch = segments[-1].epoch
+    epoch = segments[-1][1]
     return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
 
 

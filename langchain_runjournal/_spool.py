@@ -249,7 +249,7 @@ class SpoolScan:
 
     def _read_header(self) -> SpoolHeader | None:
         data = self._data
-        if not any(data):
+        if data.count(0) == len(data):
             return None  # killed between making the file and its header: there can be nothing in it
         if len(data) < _START or data[:8] != _MAGIC:
             self.foreign = True

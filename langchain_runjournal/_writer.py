@@ -32,9 +32,9 @@ from .stores import Owner, Store
 logger = logging.getLogger("langchain_runjournal")
 
 _LINGER: Final = 0.02
-_LINGER_PER_RUN: Final = 0.0003
-_LINGER_MOST: Final = 0.05
-"""How long events wait for company, in seconds: 20 ms, and up to 50 ms where many runs would make thin rows."""
+_LINGER_PER_RUN: Final = 0.0005
+_LINGER_MOST: Final = 0.07
+"""How long events wait for company, in seconds: 20 ms, and up to 70 ms where a hundred runs would make thin rows."""
 _LOOK_FOR_STOPS: Final = 0.25
 _LOOK_FOR_OTHERS: Final = 0.01
 _RETRY: Final = 0.1

@@ -87,7 +87,7 @@ class Store(Protocol):
 
     def prune(self, *, before: int | None, keep_last: int | None) -> list[str]:
         """Delete whole runs that have ended and are settled: ended before `before` (milliseconds since 1970) and, by when
-        they ended, not among the last `keep_last`. Returns their ids."""
+        they ended, not among the last `keep_last`. Returns their ids, the first to have ended first."""
 
     def changed(self) -> int:
         """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""

@@ -39,7 +39,7 @@ _LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first D
 class Known:
     """What a writer remembers of a run, so that an append need not look. Forgotten as a whole when anything fails."""
 
-    __slots__ = ("call", "epoch", "last", "owner_id", "run")
+    __slots__ = ("call", "epoch", "in_live", "last", "owner_id", "run")
 
     def __init__(self, run: int, owner_id: str, epoch: int, last: int) -> None:
         self.run = run
@@ -47,7 +47,13 @@ class Known:
         self.epoch = epoch
         self.last = last
         self.call = ""
-        """The call that its last row belongs to, as JSON, or "" if that is not known."""
+        """The call that its last row in `live` belongs to, as JSON, or "" if that is not known."""
+        self.in_live = True
+        """Whether it may have rows in `live`."""
+
+    def tidied(self) -> None:
+        """All its rows are in `segments`."""
+        self.call, self.in_live = "", False
 
 
 class Batch:
@@ -58,56 +64,64 @@ class Batch:
         self._owner_id = owner_id
         self._known = known
         self._fenced: list[str] = []
-        self._rows: dict[Known, list[Segment]] = {}
+        self._live: list[tuple[int, int, int, int, int, str, str, str]] = []
         self.adopted = False
         self.bytes = 0
 
     def add(self, segment: Segment) -> None:
-        run_id, epoch, first, last = segment[:4]
+        """Add a segment, if nothing speaks against it. The first lines are those that nearly every one takes."""
+        run_id, epoch, first, last, _, _, _, _, _, marks = segment
         known = self._known.get(run_id)
         if known is None:
             known = self._known[run_id] = self._look_up(segment)
         if known.owner_id != self._owner_id or known.epoch != epoch:
             self._fenced.append(run_id)
             return
-        if first > known.last + 1:
-            raise SeqGap(run_id=run_id, last=known.last, first=first)
-        if last > known.last:
-            if first <= known.last:
-                segment = trim(segment, known.last)
-            if segment.marks:
-                self._mark(known.run, segment)
-            known.last = last
-            if known in self._rows:
-                self._rows[known].append(segment)
-            else:
-                self._rows[known] = [segment]
+        if first != known.last + 1:
+            if first > known.last:
+                raise SeqGap(run_id=run_id, last=known.last, first=first)
+            if last <= known.last:
+                return
+            segment = trim(segment, known.last)
+        if marks:
+            self._mark(known.run, segment)
+        known.last = last
+        if last - first >= _LONG_ROW:
+            self._write_long(known, segment)
+        else:
+            self._write_short(known, segment)
 
-    def write(self) -> None:
+    def finish(self) -> None:
+        """Write what has been gathered, or nothing of it."""
         if self._fenced:
             raise RunFenced(run_ids=sorted(set(self._fenced)), refused=0)
-        live = []
-        for known, parts in self._rows.items():
-            if known.last - parts[0].first + 1 >= _LONG_ROW:
-                self._write_long(known, parts)
-                continue
-            for _, _, first, last, t0, t1, ats, calls, body, _ in parts:
-                # The id of a call is longer than what it says in 50 ms: it is written when it is another one.
-                call = calls.partition(",")[2] if calls.count(",") == 1 else ""
-                if call and call == known.call:
-                    calls = ""
-                known.call = call
-                live.append((known.run, first, last, t0, t1, ats, calls, body))
-                self.bytes += len(body) + len(ats) + len(calls) + _ROW_BYTES
-        self._con.executemany(_INSERT_LIVE, live)
+        self._flush()
 
-    def _write_long(self, known: Known, parts: list[Segment]) -> None:
+    def _flush(self) -> None:
+        self._con.executemany(_INSERT_LIVE, self._live)
+        self._live.clear()
+
+    def _write_short(self, known: Known, segment: Segment) -> None:
+        _, _, first, last, t0, t1, ats, calls, body, _ = segment
+        # The id of a call is longer than what it says in 50 ms: it is written when it is another one.
+        call = calls.partition(",")[2] if calls.count(",") == 1 else ""
+        if call and call == known.call:
+            calls = ""
+        known.call, known.in_live = call, True
+        self._live.append((known.run, first, last, t0, t1, ats, calls, body))
+        self.bytes += len(body) + len(ats) + len(calls) + _ROW_BYTES
+
+    def _write_long(self, known: Known, segment: Segment) -> None:
         # Long enough to be written once and for all, together with the shorter ones before it: what rests must not
         # overtake what arrived.
-        run, known.call = known.run, ""
-        rows = self._con.execute(READ_LIVE, (0, run, 0)).fetchall()
-        self._con.execute("DELETE FROM live WHERE run = ?", (run,))
-        put_to_rest(self._con, run, [*(Segment(parts[0].run_id, 0, *row[:7]) for row in rows), *parts])
+        parts = [segment]
+        if known.in_live:
+            self._flush()
+            rows = self._con.execute(READ_LIVE, (0, known.run, 0)).fetchall()
+            self._con.execute("DELETE FROM live WHERE run = ?", (known.run,))
+            parts = [*(Segment(segment.run_id, 0, *row[:7]) for row in rows), segment]
+        known.tidied()
+        put_to_rest(self._con, known.run, parts)
 
     def _look_up(self, segment: Segment) -> Known:
         row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run_id = ?", (segment.run_id,)).fetchone()
@@ -192,7 +206,7 @@ def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> 
 
 
 def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
-    """Neighbouring segments of a run as few and long ones."""
+    """Neighbouring segments of a run as few and long ones. All but the first may be plain rows of the same shape."""
     pending: list[Segment] = []
     events, size = 0, 0
     for part in parts:
@@ -200,10 +214,11 @@ def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
             long = merge(pending)
             yield long
             pending, events, size = [], 0, 0
+            part = Segment._make(part)
             if not part.calls:  # it goes on with the call of the one before, which is now in another row
                 part = part._replace(calls=f"{part.first},{last_call(long.calls)}")
         pending.append(part)
-        events += part.last - part.first + 1
-        size += len(part.body)
+        events += part[3] - part[2] + 1
+        size += len(part[8])
     if pending:
         yield merge(pending)

@@ -8,13 +8,11 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from .._segments import Segment, unpack
-from ..errors import RunJournalError, StoreClosed, StoreCorrupt
+from ..errors import StoreClosed, StoreCorrupt
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_file import connect, prepare, translated
@@ -95,7 +93,7 @@ class SqliteStore:
             batch = Batch(con, owner_id, self._known)
             for segment in segments:
                 batch.add(segment)
-            batch.write()
+            batch.finish()
             if batch.adopted:
                 # Somebody else may remember another end of these runs.
                 turns += 1
@@ -140,7 +138,7 @@ class SqliteStore:
                 for table in ("segments", "runs"):
                     con.executemany(f"DELETE FROM {table} WHERE run = ?", [(run,) for run, _ in gone])
                 self._turn(con)
-            return [run_id for _, run_id in gone]
+            return [run_id for _, run_id in reversed(gone)]
 
     def tidy(self) -> None:
         """Move what has arrived in `live` to `segments`, each run together."""
@@ -148,13 +146,22 @@ class SqliteStore:
             self._tidy(con)
 
     def _tidy(self, con: sqlite3.Connection) -> None:
-        rows = con.execute(f"SELECT {COLUMNS}, run FROM live ORDER BY run, id").fetchall()
+        # In the shape of a segment, so that none has to be made, with the number of the run in place of the marks; and
+        # gathered here, because SQLite would carry all columns through its sorter.
+        rows: dict[int, list[Segment]] = {}
+        for row in con.execute(f"SELECT '', 0, {COLUMNS}, run FROM live ORDER BY id"):
+            run = row[9]
+            if run in rows:
+                rows[run].append(row)
+            else:
+                rows[run] = [row]
         # Deleted before they are written again, so that they take the same pages.
         con.execute("DELETE FROM live")
-        for run, group in groupby(rows, key=itemgetter(7)):
-            put_to_rest(con, run, [Segment(f"number {run}", 0, *row[:7]) for row in group])
+        for run, group in rows.items():
+            group[0] = Segment._make(group[0])._replace(run_id=f"number {run}")
+            put_to_rest(con, run, group)
         for known in self._known.values():
-            known.call = ""
+            known.tidied()
         self._live_bytes = 0
 
     def _tidy_in_passing(self) -> None:
@@ -162,7 +169,7 @@ class SqliteStore:
         self._live_bytes = 0
         try:
             self.tidy()
-        except RunJournalError:
+        except Exception:
             logger.exception("could not tidy %s; it is tried again later", self._path)
 
     def _turn(self, con: sqlite3.Connection) -> None:
