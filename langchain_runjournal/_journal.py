@@ -93,7 +93,7 @@ class RunJournal:
                 writer.intake.spool = Spool(self._store.path, *ids, limit=self._spool_limit)
             except (OSError, ValueError) as exc:
                 logger.warning(
-                    "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 50 ms, and"
+                    "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 70 ms, and"
                     " a kill loses those",
                     self._store.path,
                     exc,
