@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .errors import InvalidArgument
 
 
@@ -17,7 +19,20 @@ def count(name: str, value: int | None) -> int | None:
     return value
 
 
+def positive(**values: float) -> None:
+    """Finite numbers above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise InvalidArgument(name=name, expected="a finite number above 0", value=value)
+
+
 def seconds(name: str, value: float | None) -> float | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
+    """A time, or None. More than a thread can wait is for ever."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
-    return value
+    return value if value < _LONGEST else None
+
+
+_LONGEST = 1e8

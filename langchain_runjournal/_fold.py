@@ -1,11 +1,12 @@
 """Pure: events -> what a run says of itself.
 
-Rule: a run is the fold of its marks, in the order of their seq, and of nothing else. Whoever has the same events has the
-same run, whether they came from the store, from a spool that a killed process left behind, or from memory.
+Rule: a run is the fold of its marks, in the order of their seq, and of nothing else, and any JSON will do as data.
+Whoever has the same events has the same run, whether they came from the store, from a spool, or from memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ def advance(run: Run, event: Event) -> Run:
                 run,
                 thread_id=_text(data.get("thread_id"), run.thread_id),
                 name=_text(data.get("name"), run.name),
-                metadata=data.get("metadata") or run.metadata,
+                metadata=_mapping(data.get("metadata")) or run.metadata,
                 status=run.status if run.ended else RunStatus.RUNNING,
             )
         case "run.pause":
@@ -36,7 +37,7 @@ def advance(run: Run, event: Event) -> Run:
         case "run.settled":
             return replace(run, settled=True)
         case "run.lost":
-            return replace(run, lost=run.lost + int(data.get("events") or 0))
+            return replace(run, lost=run.lost + _number(data.get("events")))
         case "run.end":
             return run if run.ended else _ended(run, event.at, data)
         case _:
@@ -46,14 +47,31 @@ def advance(run: Run, event: Event) -> Run:
 def _ended(run: Run, at: float, data: Any) -> Run:
     return replace(
         run,
-        status=RunStatus(data.get("status") or RunStatus.COMPLETED),
+        status=_status(data.get("status")),
         cause=_text(data.get("cause"), None),
         error=_text(data.get("error"), None),
         ended_at=at,
         settled=data.get("settled") is not False,
-        usage=data.get("usage") or {},
+        usage=_mapping(data.get("usage")),
     )
 
 
 def _text(value: object, default: str | None) -> str | None:
-    return default if value is None else str(value)
+    # Half of a surrogate pair can be in an event, which is JSON, but in no column of a database.
+    return default if value is None else str(value).encode("utf-8", "replace").decode()
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _status(value: object) -> RunStatus:
+    """The status of an end. One that this release does not know is an end all the same."""
+    if value is None:
+        return RunStatus.COMPLETED
+    known = [status for status in RunStatus if status == value and status.ended]
+    return known[0] if known else RunStatus.FAILED

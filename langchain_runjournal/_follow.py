@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
+from ._fold import advance, begin
 from ._replay import Page, Replay, Step
 from ._writer import Writer
 from .errors import RunNotFound
@@ -41,8 +42,14 @@ def find(writer: Writer, run_id: str) -> Run:
     run = writer.store.run(run_id)
     if run is None:
         # A process that died before it could store its first event has it in its spool.
-        writer.collect()
+        writer.janitor.collect()
         run = writer.store.run(run_id)
+    lane = writer.intake.lanes.get(run_id)
+    if run is None and lane is not None and lane.seq and not lane.shut:
+        # Appended here, and not stored yet because the store fails: what the lane knows is what there is to know.
+        run = begin(run_id, lane.marks[0].at if lane.marks else 0.0, writer.owner.owner_id)
+        for mark in list(lane.marks):
+            run = advance(run, mark)
     if run is None:
         raise RunNotFound(run_id=run_id, url=writer.store.url)
     return run

@@ -29,6 +29,7 @@ from .events import MARKS, Event, Kind
 logger = logging.getLogger("langchain_runjournal")
 
 _KEPT_LANES: Final = 10_000
+_IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
 
 
 class Moment(NamedTuple):
@@ -65,6 +66,7 @@ class Intake:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self.unreadable = 0
+        self.unusable: RunJournalError | None = None
         self.closed = False
         self.late = 0
         self.asleep = False
@@ -87,6 +89,9 @@ class Intake:
                 raw = text.encode()
             at = round(event.at * 1000) if event.at else self._wall()
             with self._lock:
+                if self.closed:
+                    self._refuse_late(event.run_id)
+                    return
                 if self._inside:
                     # Kept when the outer append of this thread returns, which is before this one can be observed to have.
                     self._nested.append(Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
@@ -122,14 +127,15 @@ class Intake:
         lane = self.lanes.get(run_id)
         if lane is None:
             lane = self._open_lane(run_id)
-        if lane.shut or self.closed:
+        if lane.shut:
             self._refuse(lane)
             return True
         try:
             seq = lane.seq + 1
             spool = self.spool
             if force:
-                lane.file = None  # the spool lacks this one: what follows is introduced anew
+                # The spool lacks this one. What follows must not be there without it: it waits until this one is stored.
+                lane.file, lane.unsafe = None, seq
             elif spool is None:
                 if self.count - self.durable >= self._room:
                     return False
@@ -164,6 +170,8 @@ class Intake:
 
     def _put_slowly(self, spool: Spool, lane: Lane, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
         """Put a record that needs more than itself: a new file, the introduction of its run, another call."""
+        if lane.unsafe > lane.base:
+            return False
         for attempt in range(2):
             if self._introduce(spool, lane) and self._switch(spool, lane, call) and spool.put(lane.slot, *record):
                 return True
@@ -242,12 +250,12 @@ class Intake:
         """Whether any run of this journal has not ended."""
         return len(self.lanes) > self._ended
 
+    def _refuse_late(self, run_id: str) -> None:
+        if not self.late:
+            logger.error("run %s appends to a journal that is closed: its events are not kept", run_id)
+        self.late += 1
+
     def _refuse(self, lane: Lane) -> None:
-        if self.closed:
-            if not self.late:
-                logger.error("run %s appends to a journal that is closed: its events are not kept", lane.run_id)
-            self.late += 1
-            return
         if not self.refused.get(lane.run_id):
             logger.error("events of run %s are refused: it belongs to another owner", lane.run_id)
         self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + 1
@@ -317,6 +325,11 @@ class Intake:
             spool = self.spool
             return Moment(self.count, spool.file if spool else None, spool.file.pos if spool else 0)
 
+    def is_inside(self) -> bool:
+        """Whether the calling thread is in the middle of an append: it is a signal handler, or a finaliser."""
+        # What threading.Condition asks its lock as well. A flag of our own would be set an instant too late.
+        return bool(getattr(self._lock, _IS_OWNED)())
+
     def close(self) -> None:
         """Refuse whatever comes from now on. What came before stays, for the writer."""
         with self._lock:
@@ -328,6 +341,9 @@ class Intake:
             refused, self.refused = self.refused, {}
             lost, self.lost = self.lost, 0
             unreadable, self.unreadable = self.unreadable, 0
+        unusable, self.unusable = self.unusable, None
+        if unusable is not None:
+            return unusable
         if refused:
             return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
         if lost or unreadable:

@@ -6,15 +6,16 @@ import asyncio
 import concurrent.futures
 import logging
 import os
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from . import _follow, _process
-from ._arguments import count, seconds, text
+from ._arguments import count, positive, seconds, text
 from ._clock import Clock, SystemClock
 from ._intake import Intake
 from ._ownership import new_owner
@@ -23,7 +24,7 @@ from ._replay import Replay
 from ._spool import Spool
 from ._writer import Writer
 from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
-from .events import Event, Run, RunStatus
+from .events import CAUSES, Cause, Event, Run, RunStatus
 from .stores import Store, Synchronous, open_store
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
-Cause = Literal["stop", "disconnect", "timeout", "shutdown", "crash", "superseded"]
-CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 _MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds before it merges and drops
 _T = TypeVar("_T")
 
@@ -61,9 +60,7 @@ class RunJournal:
         spool_limit: int = 32 << 20,
         clock: Clock | None = None,
     ) -> None:
-        for name, value in (("lease", lease), ("busy_timeout", busy_timeout), ("spool_limit", spool_limit)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-                raise InvalidArgument(name=name, expected="a number above 0", value=value)
+        positive(lease=lease, busy_timeout=busy_timeout, spool_limit=spool_limit)
         self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
         self._lease = lease
         self._spool_limit = int(spool_limit)
@@ -84,8 +81,8 @@ class RunJournal:
         # Others must find the owner before its spool: a spool without an owner is a dead one's.
         self._store.beat(owner)
         try:
-            writer.collect()
-        except (RunJournalError, OSError):
+            writer.janitor.collect()
+        except Exception:
             logger.exception("could not bring all that was left behind into %s; it is tried again later", self.url)
         if self._store.path is not None:
             try:
@@ -123,7 +120,7 @@ class RunJournal:
     @property
     def recovered(self) -> tuple[SpoolReport, ...]:
         """What this journal has found in the spools of processes that are gone, since it was opened."""
-        return tuple(self._writer.reports)
+        return tuple(self._writer.janitor.reports)
 
     def __repr__(self) -> str:
         return f"RunJournal({self.url!r}{', closed' if self._closed else ''})"
@@ -205,7 +202,9 @@ class RunJournal:
         events = self._store.read(run_id, after, limit)
         missing = None if limit is None else limit - len(events)
         lane = self._intake.lanes.get(run_id)
-        if lane is not None and not lane.shut and missing != 0:
+        if missing == 0 and (events or lane is not None):
+            return events
+        if lane is not None and not lane.shut:
             tail = lane.tail(events[-1].seq if events else after, 1 << 62 if missing is None else missing)
             if tail is None:  # stored in the meantime
                 return self.read(run_id, after, limit)
@@ -238,7 +237,7 @@ class RunJournal:
 
     def _catch_up(self, needed: bool) -> None:
         """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
-        if needed:
+        if needed and not self._writer.is_current() and not self._intake.is_inside():
             barrier = self._writer.barrier(quiet=True)
             concurrent.futures.wait([barrier], timeout=2 * self._busy_timeout)
             if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
@@ -275,6 +274,7 @@ class RunJournal:
 
         It is called from whatever thread notices, so it should only set something in motion. Returns what takes it back.
         """
+        self._check_open()
         return self._stops.add(run_id, callback)
 
     # --- owning, pruning ----------------------------------------------------------------------------------------------
@@ -292,10 +292,10 @@ class RunJournal:
         if run.owner == self.owner_id:
             return True
         owner = next((owner for owner in self._store.owners() if owner.owner_id == run.owner), None)
-        if owner is not None and self._writer.watch.verdict(owner, self._clock.monotonic()) != "gone":
+        if owner is not None and not self._writer.janitor.is_gone(owner):
             return False
         if run.owner is not None:
-            self._writer.collect_from(run.owner)
+            self._writer.janitor.collect_from(run.owner)
         if not self._store.claim(run_id, self.owner_id, run.epoch):
             return False
         run = self.run(run_id)
@@ -334,17 +334,30 @@ class RunJournal:
         """
         if self._closed:
             return
+        if isinstance(self._intake, _process.Asleep):
+            # A forked child that has not used it: the thread, the spool and their locks are the parent's.
+            self._closed = True
+            return
+        if self._intake.is_inside() or self._writer.is_current():
+            # In a signal handler in the middle of an append, or in a callback of the journal's own thread: to wait here
+            # would be to wait for itself. The interpreter waits for this thread before it exits.
+            threading.Thread(target=self.close, name="runjournal-close").start()
+            return
         self._closed = True
         self._finalizer.detach()
         try:
             self._writer.close()
+        except KeyboardInterrupt:
+            self._closed = False  # not waited for to the end: close it again
+            raise
         finally:
             if self._readers is not None:
                 self._readers.shutdown(wait=False)
 
     async def aclose(self) -> None:
         """Same as :meth:`close`, without blocking the loop."""
-        await asyncio.to_thread(self.close)
+        with concurrent.futures.ThreadPoolExecutor(1) as own:
+            await asyncio.get_running_loop().run_in_executor(own, self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -374,10 +387,16 @@ class RunJournal:
             # when it first uses the journal, if it ever does.
             self._finalizer.detach()
             self._readers = None
-            self._intake = _process.Asleep(self, frozenset(self._intake.lanes))
+            not_ours = self._intake.not_ours if isinstance(self._intake, _process.Asleep) else frozenset(self._intake.lanes)
+            self._intake = _process.Asleep(self, not_ours)
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         # Threads of our own: the loop's executor may be full of the application's synchronous tools.
+        self._check_open()
         if self._readers is None:
             self._readers = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="runjournal-reader")
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+        except RuntimeError:
+            self._check_open()  # closed in between: say so, rather than that a pool was shut down
+            raise

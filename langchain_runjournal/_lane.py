@@ -52,6 +52,7 @@ class Lane:
         "stop",
         "tail_lock",
         "tried",
+        "unsafe",
         "waiters",
     )
 
@@ -72,6 +73,8 @@ class Lane:
         self.ended = False
         self.paused = 0
         """The seq of its `run.pause`, when it was the last event."""
+        self.unsafe = 0
+        """The seq of the last event that the spool lacks, because it was too large for it."""
         self.tried = False
         """Whether the writer has tried to store any of it."""
         self.shut: RunJournalError | None = None

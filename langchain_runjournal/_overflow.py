@@ -1,7 +1,7 @@
 """Where events wait when the spool has no room: in memory, in order, not numbered yet, and never without limit.
 
 Rule: lose as little as possible, and nothing in silence. Adjacent deltas of a call merge, which loses nothing; beyond the
-limit events are dropped and counted, run by run; what decides about a run is never dropped.
+limit events are dropped and counted, run by run; what decides about a run is dropped last.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ._spool import TEXT, VALUE
 from .events import MARKS, Kind
 
 _MOST: Final = 8 << 20
+_MOST_MARKS: Final = 32 << 20
 _COST: Final = 200  # bytes that an event in the overflow takes besides its text
 _LARGE: Final = 1 << 20  # what one event counts for at most: a huge one must not make all that follow it get lost
 
@@ -42,8 +43,9 @@ class Overflow:
         return bool(self.entries or self._lost)
 
     def add(self, entry: Entry) -> bool:
-        """Keep it, or return False and count it as lost. Marks are kept always: there are few, and they decide."""
-        if entry.kind not in MARKS and (self._lost or self.bytes > _MOST):
+        """Keep it, or return False and count it as lost. Marks are kept for longer: there are few, and they decide."""
+        most = _MOST_MARKS if entry.kind in MARKS else _MOST
+        if self.bytes > most or (self._lost and most == _MOST):
             self._lost[entry.run_id] = self._lost.get(entry.run_id, 0) + 1
             return False
         before = self._last_of.get(entry.run_id)

@@ -17,8 +17,9 @@ from typing import Final, Literal
 
 from .stores import Owner
 
-departed: Final[set[str]] = set()
-"""Owners of this process that have closed: the process lives, they do not."""
+living: Final[set[str]] = set()
+"""Owners of this process. One that is not here has closed, or belonged to the program that this process was before an
+`exec`: the process lives, they do not."""
 
 Verdict = Literal["alive", "gone", "unknown"]
 
@@ -26,7 +27,9 @@ Verdict = Literal["alive", "gone", "unknown"]
 def new_owner(lease: float) -> Owner:
     """An identity for a journal of this process."""
     pid = os.getpid()
-    return Owner(owner_id=uuid.uuid4().hex, place=this_place(), pid=pid, born=born(pid) or "", lease=lease)
+    owner = Owner(owner_id=uuid.uuid4().hex, place=this_place(), pid=pid, born=born(pid) or "", lease=lease)
+    living.add(owner.owner_id)
+    return owner
 
 
 @functools.cache
@@ -73,10 +76,10 @@ class Watch:
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
         """Whether the owner is gone; "unknown" means: ask again later, at most one lease from the first time."""
-        if owner.owner_id in departed:
-            return "gone"
         if owner.place == this_place():
             here = born(owner.pid)
+            if here and here == owner.born and owner.pid == os.getpid() and owner.owner_id not in living:
+                return "gone"
             if here is None or (here and owner.born and here != owner.born):
                 return "gone"
             if here:

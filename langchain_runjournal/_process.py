@@ -31,7 +31,7 @@ class Asleep:
 
     def __init__(self, journal: RunJournal, not_ours: frozenset[str]) -> None:
         self._journal = journal
-        self._not_ours = not_ours
+        self.not_ours = not_ours
         self._lock = threading.Lock()
         self.lanes: dict[str, Lane] = {}
 
@@ -47,7 +47,11 @@ class Asleep:
         """Give this process a thread, a spool and an owner of its own."""
         with self._lock:
             if self._journal._intake is self:
-                self._journal._start(self._not_ours)
+                self._journal._start(self.not_ours)
+
+    def is_inside(self) -> bool:
+        """Nobody appends here."""
+        return False
 
     def take_late(self) -> int:
         """Nothing has been refused here."""

@@ -35,6 +35,8 @@ class SpoolReport:
     """The runs they belong to."""
     problem: str | None = None
     """What was wrong, or None. Files with a problem are kept, renamed to end in "-damaged" unless they are foreign."""
+    foreign: tuple[str, ...] = ()
+    """The files that are not ours, and were left alone."""
 
 
 def drain(store: Store, owner_id: str, paths: Sequence[Path]) -> SpoolReport:
@@ -67,6 +69,7 @@ def drain(store: Store, owner_id: str, paths: Sequence[Path]) -> SpoolReport:
         events=found.events,
         runs=tuple(found.runs),
         problem="; ".join(found.problems) or None,
+        foreign=tuple(str(path) for path, foreign in kept.items() if foreign),
     )
     if report.problem:
         logger.error("the spool of %s: %s", owner_id, report.problem)

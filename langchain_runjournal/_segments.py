@@ -11,13 +11,19 @@ Rule: a segment is columns of text that are joined, never parsed, to be merged. 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain, pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple, cast
 
 from .events import DELTA, MARKS, Event, Kind, thaw_events
+
+
+class Damaged(ValueError):
+    """Segments that cannot be what was written."""
 
 
 class Segment(NamedTuple):
@@ -98,13 +104,16 @@ def encode_calls(pairs: Sequence[int | str | None]) -> str:
 
 def unpack(segment: Segment, after: int = 0) -> list[Event]:
     """The events of a segment with a larger seq than `after`."""
-    values = _load(segment.body)
+    try:
+        values = _load(segment.body)
+    except ValueError as exc:
+        raise Damaged(f"segment {segment.first} to {segment.last} of run {segment.run_id} is not JSON") from exc
     ats = [moment / 1000 for moment in accumulate(_load(segment.ats), initial=segment.t0)]
     if len(values) != len(ats) or len(values) != segment.last - segment.first + 1:
-        raise ValueError(f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events")
+        raise Damaged(f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events")
     calls = _spread(_load(segment.calls), segment.first, len(values))
     if len(calls) != len(values):
-        raise ValueError(f"segment {segment.first} to {segment.last} of run {segment.run_id} has lost its calls")
+        raise Damaged(f"segment {segment.first} to {segment.last} of run {segment.run_id} has lost its calls")
     skip = max(0, after + 1 - segment.first)
     if skip:
         values, ats, calls = values[skip:], ats[skip:], calls[skip:]
@@ -141,7 +150,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
     current = head.calls.rpartition(",")[2]
     for _, _, first, end, start, stop, steps, call, body, _ in segments[1:]:
         if first != last + 1:
-            raise ValueError(f"run {head.run_id} has a gap: {last} is followed by {first}")
+            raise Damaged(f"run {head.run_id} has a gap: {last} is followed by {first}")
         ats.append(str(start - t1))
         if steps:
             ats.append(steps)
@@ -155,19 +164,34 @@ def merge(segments: Sequence[Segment]) -> Segment:
     return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
 
 
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+def _message(value: object) -> Any:
+    """A message of LangChain, as LangChain's own dict; anything else is no JSON."""
+    # Looked up, not imported: where LangChain has not been, there is no message either.
+    langchain = sys.modules.get("langchain_core.messages")
+    if langchain is not None and isinstance(value, langchain.BaseMessage):
+        return langchain.message_to_dict(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_message).encode
 _DEEPEST = 50
+_LONGEST_INT = 10_000
 
 
 def _plain(value: Any, depth: int) -> Any:
     """The value with everything that JSON cannot hold, or that is nested too deeply or in itself, as its repr."""
-    if value is None or isinstance(value, (str, int, float, bool)):
+    if value is None or isinstance(value, (str, float, bool)):
         return value
+    if isinstance(value, int):
+        # Python refuses to write longer ones in decimal.
+        return value if value.bit_length() < _LONGEST_INT else hex(value)
     if depth < _DEEPEST:
         if isinstance(value, Mapping):
             return {str(key): _plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             return [_plain(item, depth + 1) for item in value]
+    with contextlib.suppress(Exception):  # no message, or one that cannot be written: its repr, then
+        return _plain(_message(value), depth + 1)
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - the repr of a user's object may do anything

@@ -19,7 +19,9 @@ import itertools
 import logging
 import mmap
 import os
+import re
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +38,9 @@ _HEADER: Final = struct.Struct("<8s16s16sIQI")
 _DRAINED: Final = struct.Struct("<Q")
 _DRAINED_AT: Final = 64
 _START: Final = 128
-_PREFIX: Final = struct.Struct("@II")  # native, so that each number is one store: never half a length
+# Native, so that each number is one store, and never half a length. What pack_into does first, filling with zeros, changes
+# nothing: they are zeros already.
+_PREFIX: Final = struct.Struct("@II")
 _BODY: Final = struct.Struct("<IIqB")
 _CRC_STEP: Final = 4096
 _PAGE: Final = mmap.PAGESIZE
@@ -101,15 +105,14 @@ class Spool:
         self._size = size
         self._limit = max(limit, 2 * size)
         self._numbers = itertools.count(1)
+        self._counting = threading.Lock()
+        self.allocated = 0
+        """Bytes on disk that the spool takes now; a file for one large record counts like any other. Kept by hand, since
+        whoever appends and the writer both make files."""
         self._full: list[SpoolFile] = []
         self._spares: list[SpoolFile] = []
         self._blocked = False
         self.file = self._make(size)
-
-    @property
-    def allocated(self) -> int:
-        """Bytes on disk that the spool takes now."""
-        return self.file.size + sum(file.size for file in [*self._full, *self._spares])
 
     def put(self, slot: int, seq: int, at: int, type: int, payload: bytes) -> bool:
         """Add a record. When this returns True, a killed process no longer loses it."""
@@ -133,14 +136,18 @@ class Spool:
         `is_done` says, from then on, whether all that the file before holds is in the store.
         """
         need += _START + _BODY.size + _PREFIX.size
-        fresh = next((spare for spare in self._spares if spare.size >= need), None)
-        if fresh is not None:
-            self._spares.remove(fresh)
-        else:
+        fresh = self._spares.pop() if self._spares else None  # one operation: the writer takes from here as well
+        if fresh is not None and fresh.size < need:
+            self._spares.append(fresh)
+            fresh = None
+        if fresh is None:
             # The writer keeps a spare ready; this is for bursts that outrun it and for records larger than a file.
             # It costs the caller a millisecond, which is less than losing the event to a kill.
             size = -(-max(need, self._size) // _PAGE) * _PAGE
-            if self._blocked or self.allocated + size > self._limit:
+            # One record that is larger than a file may go beyond the limit: there is no other place where a kill
+            # would not take it.
+            alone = size > self._size and not any(file.size > self._size for file in [*self._full, self.file])
+            if self._blocked or (not alone and self.allocated + size > self._limit):
                 return False
             try:
                 fresh = self._make(size)
@@ -168,25 +175,33 @@ class Spool:
     def release(self) -> None:
         """Delete the files that are done with, oldest first: recovery relies on there being no hole."""
         while self._full and self._full[0].is_done():
-            self._full.pop(0).delete()
+            self._delete(self._full.pop(0))
 
     def drop_spares(self) -> None:
         """Give the disk back what is not needed at once: the store needs it more."""
         while self._spares:
-            self._spares.pop().delete()
+            self._delete(self._spares.pop())
 
     def close(self, *, keep: bool) -> list[Path]:
         """Stop writing. With `keep`, what is not drained stays for the next journal to find; its files are returned."""
         files = [*self._full, self.file] if keep else []
         for file in self._spares if keep else [*self._full, *self._spares, self.file]:
-            file.delete()
+            self._delete(file)
         self._full, self._spares = [], []
         return [file.path for file in files]
 
     def _make(self, size: int) -> SpoolFile:
         number = next(self._numbers)
         path = self._base.with_name(f"{self._base.name}-spool-{self._ids[1].hex()}-{number:06d}")
-        return SpoolFile(path, *self._ids, number, size)
+        file = SpoolFile(path, *self._ids, number, size)
+        with self._counting:
+            self.allocated += min(size, self._size)
+        return file
+
+    def _delete(self, file: SpoolFile) -> None:
+        file.delete()
+        with self._counting:
+            self.allocated -= min(file.size, self._size)
 
 
 def _crc_of(body: bytes) -> int:
@@ -286,11 +301,10 @@ class SpoolScan:
 def spool_files(base: Path) -> dict[str, list[Path]]:
     """The spool files beside a database, in order, by the id of their owner."""
     found: dict[str, list[Path]] = {}
-    prefix = f"{base.name}-spool-"
-    for path in sorted(base.parent.glob(f"{_escape(prefix)}*-[0-9][0-9][0-9][0-9][0-9][0-9]")):
-        found.setdefault(path.name[len(prefix) :].rpartition("-")[0], []).append(path)
-    return found
-
-
-def _escape(text: str) -> str:
-    return "".join(f"[{char}]" if char in "*?[" else char for char in text)
+    name = re.compile(rf"{re.escape(base.name)}-spool-([0-9a-f]{{32}})-[0-9]{{6}}")
+    with os.scandir(base.parent) as entries:
+        for entry in entries:
+            match = name.fullmatch(entry.name)
+            if match and entry.is_file(follow_symlinks=False):
+                found.setdefault(match[1], []).append(base.with_name(entry.name))
+    return {owner_id: sorted(paths) for owner_id, paths in found.items()}

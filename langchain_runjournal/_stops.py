@@ -61,5 +61,8 @@ class Stops:
         for callback in callbacks:
             try:
                 callback(cause)
-            except Exception:
+            except BaseException as exc:
+                # Also a sys.exit() or a cancellation: it is not for the thread of the journal, in which this may be.
                 logger.exception("a callback for the stop of run %s failed", run_id)
+                if isinstance(exc, KeyboardInterrupt):
+                    raise

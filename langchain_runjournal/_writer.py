@@ -20,13 +20,13 @@ from typing import Final
 
 from ._clock import Clock
 from ._intake import Intake
+from ._janitor import Janitor
 from ._lane import Lane, Waiter
-from ._ownership import Watch, departed
-from ._recover import SpoolReport, drain
+from ._ownership import living
 from ._segments import Segment
-from ._spool import Spool, spool_files
+from ._spool import Spool
 from ._stops import Stops
-from .errors import JournalClosed, RunFenced, RunJournalError, SeqGap, WriteFailed
+from .errors import EventUnusable, JournalClosed, RunFenced, RunJournalError, SeqGap, WouldDeadlock, WriteFailed
 from .stores import Owner, Store
 
 logger = logging.getLogger("langchain_runjournal")
@@ -60,10 +60,9 @@ class Writer:
         self.owner = owner
         self.clock = clock
         self.intake = Intake(store.url, clock, spool, self.poke, room)
-        self.watch = Watch()
+        self.janitor = Janitor(store, clock)
         self.listeners: set[Waiter] = set()
         self.errands: deque[Callable[[], None]] = deque()
-        self.reports: list[SpoolReport] = []
         self.stops = Stops(self.intake)
         self._barriers: deque[Barrier] = deque()
         self._wake = threading.Lock()
@@ -84,6 +83,10 @@ class Writer:
         """Begin."""
         self._thread.start()
 
+    def is_current(self) -> bool:
+        """Whether this is the thread itself: then it must not wait for what it would have to do."""
+        return threading.current_thread() is self._thread
+
     def poke(self) -> None:
         """Wake the thread. Costs no I/O and does not wait."""
         with contextlib.suppress(RuntimeError):  # it has been woken already
@@ -91,6 +94,10 @@ class Writer:
 
     def barrier(self, *, quiet: bool = False) -> Barrier:
         """Ask for all that has been appended to be made durable."""
+        if self.is_current():
+            raise WouldDeadlock(url=self.store.url, where="in its own thread, in a callback of on_stop")
+        if self.intake.is_inside():
+            raise WouldDeadlock(url=self.store.url, where="in the middle of an append, by a signal handler or a finaliser")
         barrier = Barrier(quiet=quiet)
         self._barriers.append(barrier)
         if self._done.is_set():
@@ -108,7 +115,7 @@ class Writer:
         """Drain, and end. Raises what there is to tell: it is the last barrier."""
         with self._close_lock:
             self.leave()
-            if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            if self._thread.is_alive():
                 self._thread.join()
             failure, self._failure = self._failure, None
         if failure is not None:
@@ -123,7 +130,7 @@ class Writer:
         while not self._leaving:
             try:
                 self._turn()
-            except Exception:
+            except BaseException:
                 # Never the end of the thread: whoever waits at a barrier would wait for ever.
                 logger.exception("the writer of %s stumbled and goes on", self.store.url)
                 self._wake.acquire(timeout=_RETRY)
@@ -185,7 +192,7 @@ class Writer:
         failed = self._failure is not None
         spool = self.intake.spool
         # What it left is nobody's from here on: the next journal on the file takes it, also one of this process.
-        departed.add(self.owner.owner_id)
+        living.discard(self.owner.owner_id)
         if spool is not None:
             left = spool.close(keep=failed)
             if left:
@@ -267,8 +274,24 @@ class Writer:
                 for run_id in exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]:
                     self.intake.fence(run_id, exc)
                 batch = [(lane, row) for lane, row in batch if lane.shut is None]
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+                # Not the disk, not a lock: something in the batch. Alone, each run is stored or shows that it was it.
+                if len({row.run_id for _, row in batch}) == 1:
+                    self._set_aside(batch[0][0], exc)
+                else:
+                    for one in batch:
+                        self._append([one] if one[0].shut is None else [])
+                return
         for lane, row in batch:
             lane.stored(row.last, row.t1)
+
+    def _set_aside(self, lane: Lane, exc: Exception) -> None:
+        waiting = len(lane.pend) // 2
+        reason = f"{type(exc).__name__}: {exc}"
+        error = EventUnusable(run_id=lane.run_id, reason=reason, refused=waiting)
+        error.__cause__ = exc
+        self.intake.fence(lane.run_id, error)
+        self.intake.unusable = error
 
     def _may_begin(self, lane: Lane) -> bool:
         """Whether the lane is that of a new run, or has been stored before.
@@ -315,13 +338,13 @@ class Writer:
         if loud:
             complaint = self.intake.complaint()
             if complaint is not None:
-                self._fail(loud, lambda: type(complaint)(**complaint.values))
+                self._fail(loud, lambda: type(complaint)(**complaint.values), complaint.__cause__)
                 loud = []
         for barrier in [barrier for barrier in barriers if barrier.quiet] + loud:
             barrier.set_result(None)
 
     @staticmethod
-    def _fail(barriers: list[Barrier], make: Callable[[], RunJournalError], cause: Exception | None = None) -> None:
+    def _fail(barriers: list[Barrier], make: Callable[[], RunJournalError], cause: BaseException | None = None) -> None:
         for barrier in barriers:
             # One for each: an exception that is raised in two threads mixes up their tracebacks.
             error = make()
@@ -348,11 +371,14 @@ class Writer:
         if now >= self._due_beat:
             self._due_beat = now + self.owner.lease / 3
             self.beat()
-            self.collect()
+            self.janitor.collect()
 
     def _run_errands(self) -> None:
         while self.errands:
-            self.errands.popleft()()
+            try:
+                self.errands.popleft()()
+            except Exception:
+                logger.exception("a follower of %s could not be woken; it looks by itself", self.store.url)
 
     def _look_for_others(self) -> None:
         version = self.store.changed()
@@ -373,24 +399,3 @@ class Writer:
         """One heartbeat."""
         self.owner = replace(self.owner, beats=self.owner.beats + 1)
         self.store.beat(self.owner)
-
-    def collect(self) -> None:
-        """Bring into the store what processes that are gone have left in their spools."""
-        if self.store.path is None:
-            return
-        owners = {owner.owner_id: owner for owner in self.store.owners()}
-        spools = spool_files(self.store.path)
-        for owner_id in {*owners, *spools} - {self.owner.owner_id}:
-            owner = owners.get(owner_id)
-            if owner is None or self.watch.verdict(owner, self.clock.monotonic()) == "gone":
-                self.collect_from(owner_id)
-
-    def collect_from(self, owner_id: str) -> None:
-        """The same for one owner, which is known to be gone."""
-        paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
-        if paths:
-            report = drain(self.store, owner_id, paths)
-            if report.events or report.problem:
-                self.reports.append(report)
-        self.store.forget(owner_id)
-        self.watch.forget(owner_id)

@@ -93,8 +93,8 @@ class FlushTimeout(RunJournalError, TimeoutError):
 
 
 class RunFenced(RunJournalError):
-    """Another process has claimed, or owns, what this one wanted to write to: {run_ids}. {refused} events were refused
-    and not kept. Stop working on these runs here: their new owner goes on."""
+    """These runs cannot be written here: {run_ids}. Another journal owns them, or they ended long ago, or were pruned.
+    {refused} events were refused and not kept. Stop working on these runs here."""
 
 
 class RunNotFound(RunJournalError, LookupError):
@@ -118,3 +118,13 @@ class StoreClosed(RunJournalError):
 
 class StoreFailed(RunJournalError):
     """{path} could not be read or written: {reason}. {hint}, then try again."""
+
+
+class WouldDeadlock(RunJournalError):
+    """The journal {url} was asked to wait {where}: it would wait for itself. Set something in motion there (an event, a
+    task), and wait elsewhere."""
+
+
+class EventUnusable(RunJournalError):
+    """The store cannot take an event of run {run_id}: {reason}. The run is set aside so that the others go on; {refused}
+    events were refused. Report this with the event: a store should take whatever JSON can hold."""

@@ -39,6 +39,10 @@ KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 MARKS: Final[frozenset[str]] = frozenset({"run.start", "run.pause", "run.stop", "run.settled", "run.lost", "run.end"})
 """The kinds that change what a `Run` says of itself. Stores keep that up to date without reading the other events."""
 
+Cause: TypeAlias = Literal["stop", "disconnect", "timeout", "shutdown", "crash", "superseded"]
+"""Why a run was interrupted, or is asked to stop."""
+CAUSES: Final[tuple[str, ...]] = get_args(Cause)
+
 DELTA: Final = "llm.ai.delta"
 NO_DATA: Final[Mapping[str, Any]] = {}
 
@@ -107,7 +111,7 @@ class Event(_Fields):
         seq: int = 0,
         at: float = 0.0,
     ) -> None:
-        if type(run_id) is not str or not run_id:
+        if type(run_id) is not str or not run_id or not (run_id.isascii() or _is_utf8(run_id)):
             raise InvalidArgument(name="Event.run_id", expected="a non-empty str (of a UUID: str(run_id))", value=run_id)
         if kind not in KINDS:
             raise InvalidArgument(name="Event.kind", expected=f"one of {', '.join(sorted(KINDS))}", value=kind)
@@ -173,6 +177,10 @@ class Event(_Fields):
 
 def _event_from(run_id: str, kind: Kind, data: Mapping[str, Any], call_id: str | None, seq: int, at: float) -> Event:
     return Event(run_id=run_id, kind=kind, data=data, call_id=call_id, seq=seq, at=at)
+
+
+def _is_utf8(text: str) -> bool:
+    return text.encode("utf-8", "replace").decode() == text
 
 
 def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:

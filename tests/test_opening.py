@@ -27,8 +27,16 @@ def test_every_way_to_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for url in (path, str(path), f"sqlite:///{path}", f"sqlite://{path}", f"SQLITE://{str(path).replace(' ', '%20')}"):
         with RunJournal(url) as journal:
             assert journal.run("r").run_id == "r"
-            assert journal.url == f"sqlite:///{str(path).lstrip('/')}"
+            assert journal.url == f"sqlite://{str(path).replace(' ', '%20')}"
     assert [found.name for found in tmp_path.iterdir()] == ["my runs.db"]
+
+
+def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
+    """Whatever the file is called; and a Path is a path, whatever it looks like."""
+    for name in ("a%20b.db", "x:1.db", "ü[1].db", "what?#.db"):
+        with RunJournal(tmp_path / name) as journal, RunJournal(journal.url) as again:
+            assert again._store.path == tmp_path / name
+    assert len([path for path in tmp_path.iterdir() if path.suffix == ".db"]) == 4
 
 
 def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,3 +281,29 @@ def test_two_names_of_one_file_are_one_journal(tmp_path: Path, db: Path) -> None
         assert not list(tmp_path.glob("link.db-*"))
     with RunJournal(db) as journal:
         assert journal.run("r")
+
+
+def test_refusing_changes_nothing(tmp_path: Path) -> None:
+    """Also not a database in WAL mode, whose -wal a closing connection would fold in; nor one that holds only a view, or
+    nothing but the mark of another program."""
+    path = tmp_path / "app.db"
+    con = sqlite3.connect(path)
+    con.execute("PRAGMA journal_mode = WAL")
+    con.execute("CREATE TABLE users (name TEXT)")
+    con.commit()
+    other = sqlite3.connect(path)
+    other.execute("SELECT * FROM users").fetchall()
+    before = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
+    with pytest.raises(errors.ForeignDatabase, match="users"):
+        RunJournal(path)
+    assert {file.name: file.stat().st_size for file in tmp_path.iterdir()} == before
+    con.close()
+    other.close()
+    for number, statement in enumerate(("CREATE VIEW v AS SELECT 1", "PRAGMA application_id = 77")):
+        path = tmp_path / f"other{number}.db"
+        con = sqlite3.connect(path)
+        con.execute(statement)
+        con.commit()
+        con.close()
+        with pytest.raises(errors.ForeignDatabase):
+            RunJournal(path)

@@ -356,3 +356,150 @@ with RunJournal(place + "/runs.db") as journal:
     output = run(code, small_disk)
     assert "no spool can be kept" in output
     assert "No space left" in output
+
+
+# --- what a sceptical reader found ------------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize("how", ["inherited", "opened in the child"])
+def test_a_child_that_outlives_its_parent(db: Path, how: str) -> None:
+    """The parent closes first. What the child flushes from then on is in the file, not in a -wal that was deleted."""
+    journal = RunJournal(db)
+    journal.append(delta("parent"))
+    journal.flush()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(write)
+            mine = journal if how == "inherited" else RunJournal(db)
+            for _ in range(10):
+                mine.append(delta("child"))
+            mine.flush()
+            os.read(read, 1)  # until the parent has closed
+            for _ in range(10):
+                mine.append(delta("child"))
+            mine.flush()
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(read)
+    while not [one for one in journal.runs() if one.run_id == "child"]:
+        threading.Event().wait(0.01)
+    journal.close()
+    with RunJournal(db) as other:  # somebody else comes and goes
+        assert len(other.read("child")) == 10
+    os.write(write, b"x")
+    os.close(write)
+    assert os.waitpid(pid, 0)[1] == 0
+    code = "import sys; from langchain_runjournal import RunJournal; print(len(RunJournal(sys.argv[1]).read('child')))"
+    assert run(code, db).strip() == "20"
+
+
+@posix
+def test_a_child_that_exits_beside_a_busy_appender(db: Path) -> None:
+    """The child inherits locks that nobody will release: its exit functions must not wait for them."""
+    code = """
+import os, sys, threading
+from langchain_runjournal import Event, RunJournal
+journal = RunJournal(sys.argv[1])
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}))
+threads = [threading.Thread(target=busy) for _ in range(2)]
+for thread in threads: thread.start()
+for _ in range(20):
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+stop.set()
+for thread in threads: thread.join()
+print("done")
+"""
+    assert run(code, db).startswith("done")
+
+
+@posix
+def test_a_grandchild_does_not_take_the_run(journals: Journals) -> None:
+    """Nor does any child of a child that has not used the journal."""
+    journal = journals()
+    journal.append(delta())
+
+    def grandchild() -> None:
+        journal.append(delta())
+        with pytest.raises(errors.RunFenced):
+            journal.flush()
+
+    in_child(lambda: in_child(grandchild))
+    journal.append(delta())
+    journal.flush()
+    assert [event.seq for event in journal.read("r")] == [1, 2]
+
+
+@posix
+def test_a_program_that_replaces_itself(db: Path) -> None:
+    """After an exec it is the same process, and another program: what the first one left is brought in, and its runs can be
+    claimed."""
+    code = """
+import os, sys
+from langchain_runjournal import Event, RunJournal
+journal = RunJournal(sys.argv[1])
+if len(sys.argv) == 2:
+    for _ in range(100):
+        journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}))
+    os.execv(sys.executable, [sys.executable, "-c", sys.argv[2] if len(sys.argv) > 2 else SOURCE, sys.argv[1], "again"])
+print(len(journal.read("r")), journal.claim("r"))
+"""
+    code = f"SOURCE = {code!r}\n" + code
+    assert run(code, db).strip() == "100 True"
+
+
+@pytest.mark.parametrize("verb", ["close", "flush"])
+def test_a_signal_handler_that_closes_or_flushes(db: Path, verb: str) -> None:
+    """It may come in the middle of an append, which holds what the writer needs: a close waits in a thread of its own, a
+    flush says that it cannot."""
+    code = f"""
+import os, signal, sys, threading
+from langchain_runjournal import Event, RunJournal, errors
+refused = 0
+def handle(*args):
+    global refused
+    try:
+        journal.{verb}()
+    except errors.WouldDeadlock:
+        refused += 1
+signal.signal(signal.SIGUSR1, handle)
+for turn in range(30):
+    journal = RunJournal(f"{{sys.argv[1]}}-{{turn}}")
+    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    for number in range(20_000):
+        journal.append(Event(run_id="r", kind="llm.ai.delta", data={{"text": "x"}}))
+    journal.close()
+print("done")
+"""
+    import logging
+
+    logging.disable(logging.NOTSET)
+    assert "done" in run(code, db)
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+def test_a_database_that_is_gone(db: Path, what: str) -> None:
+    """A write into a deleted file succeeds, and is gone: the barrier must not call that durable. The spool stays."""
+    journal = RunJournal(db)
+    journal.append(delta())
+    journal.flush()
+    for path in (db, Path(f"{db}-wal"), Path(f"{db}-shm")):
+        path.unlink()
+    if what == "replaced":
+        RunJournal(db).close()
+    journal.append(delta())
+    with pytest.raises(errors.WriteFailed, match="deleted, moved or replaced"):
+        journal.flush()
+    with pytest.raises(errors.WriteFailed, match="in the spool"):
+        journal.close()
+    assert list(db.parent.glob("*-spool-*"))

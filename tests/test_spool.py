@@ -90,8 +90,9 @@ def test_a_spool_goes_on_in_the_next_file(store: SqliteStore) -> None:
     for _ in range(3):
         assert spool.rotate(0, lambda: 3 in done)
     assert not spool.rotate(0, lambda: True), "four files of 16 KiB are the limit"
-    assert not spool.rotate(1 << 20, lambda: True)
     assert spool.allocated == 1 << 16
+    assert spool.rotate(1 << 20, lambda: 3 in done), "a record that fits into no file gets one of its own"
+    assert not spool.rotate(1 << 20, lambda: 3 in done), "but one at a time"
     done.add(3)
     spool.release()
     assert len(paths(store)) == 1
@@ -394,3 +395,91 @@ def test_the_lines_of_append_and_of_a_lane_agree() -> None:
     for name in ("pend", "at", "seq"):
         assert name in Lane.add.__code__.co_names + Lane.add.__code__.co_varnames
         assert name in Intake._place.__code__.co_names + Intake._place.__code__.co_varnames
+
+
+# --- what a sceptical reader found ------------------------------------------------------------------------------------
+
+
+def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes an owner, and makes its spool, while another one is just looking for what the dead have left."""
+    with RunJournal(db) as first:
+        owners = first._store.owners
+        opened: list[RunJournal] = []
+
+        def owners_while_another_opens() -> list:
+            found = owners()
+            if not opened:
+                opened.append(RunJournal(db))
+                opened[0].append(Event(run_id="live", kind="run.start"))
+            return found
+
+        first._store.owners = owners_while_another_opens
+        first._writer.janitor.collect()
+        del first._store.owners
+        second = opened[0]
+        assert len(list(db.parent.glob(f"*-spool-{second.owner_id}-*"))) >= 1
+        assert {owner.owner_id for owner in first._store.owners()} == {first.owner_id, second.owner_id}
+        second.flush()
+        assert not first.claim("live")
+        second.close()
+
+
+def test_files_that_only_look_like_ours(db: Path) -> None:
+    """A directory, a link, a file of zeros with another name, a database of another program: not read, not deleted."""
+    with RunJournal(db) as journal:
+        journal.append(Event(run_id="r", kind="run.start"))
+    names = [
+        "runs.db-spool-notes-000001",
+        f"runs.db-spool-{'A' * 32}-000001",
+        f"runs.db-spool-{'a' * 32}-01",
+        f"x-runs.db-spool-{'a' * 32}-000001",
+    ]
+    for name in names:
+        db.with_name(name).write_bytes(bytes(100))
+    db.with_name(f"runs.db-spool-{'b' * 32}-000001").mkdir()
+    db.with_name(f"runs.db-spool-{'c' * 32}-000001").write_bytes(b"of another program")
+    before = sorted(db.parent.iterdir())
+    with RunJournal(db) as journal:
+        for _ in range(3):
+            journal._writer.janitor.collect()
+        assert [report.foreign for report in journal.recovered] == [(str(db.with_name(f"runs.db-spool-{'c' * 32}-000001")),)]
+    assert sorted(db.parent.iterdir()) == before
+
+
+def test_one_spool_that_cannot_be_read_keeps_no_other_out(db: Path) -> None:
+    """The bad one is tried again later; the good ones come in at once."""
+    store = SqliteStore(db)
+    for letter in "abc":
+        spool = Spool(db, store.store_id, letter.encode() * 16, limit=1 << 20, size=1 << 14)
+        put_run(spool, 3, letter)
+        if letter == "a":
+            assert spool.put(7, 1, 0, TEXT, b'"of no run"')
+    store.close()
+    with RunJournal(db) as journal:
+        assert {run.run_id for run in journal.runs()} >= {"b", "c"}
+
+
+def test_an_event_larger_than_the_spool(db: Path) -> None:
+    """It has a file of its own, so that a kill does not take it, nor what comes after it."""
+    store = FaultyStore(SqliteStore(db))
+    journal = RunJournal(store, spool_limit=8 << 20)
+    journal.append(Event(run_id="r", kind="run.start"))
+    journal.flush()
+    store.fail(times=1_000_000)
+    for number in range(100):
+        journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"{number}"}))
+    journal.append(Event(run_id="r", kind="llm.tool.result", data={"content": "x" * (30 << 20)}))
+    journal.append(Event(run_id="r", kind="run.pause"))
+    expected = journal.read("r")
+    assert len(expected) == 103
+    files = spool_files(db)[journal.owner_id]
+    twin = SqliteStore(db)
+    copies = [file.with_name(f"copy-{file.name}") for file in files]
+    for file, copy in zip(files, copies, strict=True):
+        copy.write_bytes(file.read_bytes())
+    report = drain(twin, journal.owner_id, copies)
+    assert report.problem is None
+    assert twin.read("r", 0, None) == expected
+    twin.close()
+    store.fail(times=0)
+    journal.close()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from .._segments import Segment
@@ -37,7 +37,6 @@ class Owner:
     """Heartbeats so far. A counter, not a time: it needs no clock that two machines agree on."""
 
 
-@runtime_checkable
 class Store(Protocol):
     """Where events are kept. Every verb may block, may be called from any thread, and is all or nothing.
 
@@ -105,22 +104,27 @@ class Store(Protocol):
         """Release everything. A closed store raises `StoreClosed` from every other verb; closing twice is fine."""
 
 
+_VERBS = tuple(name for name in vars(Store) if not name.startswith("_"))
+
+
 def open_store(
     target: str | os.PathLike[str] | Store, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0
 ) -> Store:
     """The store for a path or URL; a store that is open already is returned as it is."""
-    if isinstance(target, Store):
+    if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
+        # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
         return target
     if synchronous not in ("normal", "full"):
         raise InvalidArgument(name="synchronous", expected='"normal" or "full"', value=synchronous)
     text = _text(target)
-    if text == ":memory:":
+    if isinstance(target, str) and text == ":memory:":
         from .memory import MemoryStore
 
         return MemoryStore()
     from .sqlite import SqliteStore
 
-    return SqliteStore(_sqlite_path(text), synchronous=synchronous, busy_timeout=busy_timeout)
+    path = _sqlite_path(text) if isinstance(target, str) else Path(text)  # a Path is never a URL
+    return SqliteStore(path, synchronous=synchronous, busy_timeout=busy_timeout)
 
 
 def _text(target: object) -> str:

@@ -67,12 +67,12 @@ def prepare(path: Path, busy_timeout: float) -> bytes:
 
 def _prepare(path: Path, busy_timeout: float) -> bytes:
     _check_place(path)
+    if path.stat().st_size or Path(f"{path}-wal").exists():
+        # Looked at through a connection that cannot write: closing any other one might change a file that is not ours.
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=busy_timeout)) as con:
+            _check_owner(con, path)
     with closing(connect(path, busy_timeout)) as con:
-        tables = _tables(con, path)
-        if con.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID and tables:
-            suggestion = path.with_name(f"{path.stem}-journal.db").name
-            raise ForeignDatabase(path=str(path), tables=", ".join(tables[:5]), suggestion=suggestion)
-        _check_version(con, path, tables)
+        _check_owner(con, path)
         _set_wal(con, busy_timeout)
         _migrate(con, path)
         return bytes(con.execute("SELECT value FROM facts WHERE name = 'store_id'").fetchone()[0])
@@ -104,9 +104,27 @@ def _check_file(path: Path) -> None:
         raise NotADatabase(path=str(path), reason="it is too short to be one")
 
 
-def _tables(con: sqlite3.Connection, path: Path) -> list[str]:
+def _check_owner(con: sqlite3.Connection, path: Path) -> None:
+    names = _names(con, path)
+    application = con.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID and (names or application):
+        suggestion = path.with_name(f"{path.stem}-journal.db").name
+        raise ForeignDatabase(path=str(path), tables=", ".join(names[:5]) or "none", suggestion=suggestion)
+    _check_version(con, path, names)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What names the file itself, whatever its path; None if there is none."""
     try:
-        return [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _names(con: sqlite3.Connection, path: Path) -> list[str]:
+    try:
+        return [name for (name,) in con.execute("SELECT name FROM sqlite_master ORDER BY name")]
     except sqlite3.DatabaseError as exc:
         if "not a database" in str(exc):
             raise NotADatabase(path=str(path), reason=str(exc)) from exc

@@ -187,21 +187,20 @@ def with_lasts(con: sqlite3.Connection, rows: Sequence[Any]) -> list[Run]:
     return runs
 
 
-def with_call(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> Sequence[Segment]:
-    """The same segments, the first of which says to which call it belongs, even if it goes on with the one before."""
-    if not parts or parts[0].calls:
-        return parts
-    head = parts[0]
+def with_call(con: sqlite3.Connection, run: int, head: Segment) -> Segment:
+    """The same segment, which says to which call it belongs, even if it goes on with the one before."""
+    if head.calls:
+        return head
     for sql in (_CALLS_IN_LIVE, _CALLS_AT_REST):
         found = con.execute(sql, (run, head.first)).fetchone()
         if found:
-            return [head._replace(calls=f"{head.first},{last_call(found[0])}"), *parts[1:]]
-    raise ValueError(f"run {head.run_id} does not say to which call its event {head.first} belongs")
+            return head._replace(calls=f"{head.first},{last_call(found[0])}")
+    return head  # unpack() will say that it has lost its calls
 
 
 def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> None:
     """Put neighbouring segments of a run to rest."""
-    parts = with_call(con, run, parts)
+    parts = [with_call(con, run, parts[0]), *parts[1:]]
     con.executemany(_INSERT_SEGMENT, [(run, *long[2:9]) for long in long_segments(parts)])
 
 

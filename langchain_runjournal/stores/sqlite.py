@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -10,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
-from .._segments import Segment, unpack
-from ..errors import StoreClosed, StoreCorrupt
+from .._segments import Damaged, Segment, unpack
+from ..errors import StoreClosed, StoreCorrupt, StoreFailed
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
-from ._sqlite_file import connect, prepare, translated
+from ._sqlite_file import connect, identity, prepare, translated
 from ._sqlite_rows import COLUMNS, READ_LIVE, RUN, Batch, Known, long_segments, put_to_rest, with_call, with_lasts
 
 TIDY_AT: Final = 512 << 10
@@ -26,7 +28,8 @@ logger = logging.getLogger("langchain_runjournal")
 
 _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last > ? ORDER BY first"
 _RUNS: Final = (
-    f"SELECT {RUN} FROM runs WHERE (?1 IS NULL OR thread_id = ?1) AND (?2 IS NULL OR status = ?2) ORDER BY run DESC LIMIT ?3"
+    f"SELECT {RUN} FROM runs WHERE (:thread_id IS NULL OR thread_id = :thread_id)"
+    " AND (:status IS NULL OR status = :status) ORDER BY run DESC LIMIT :most"
 )
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 _STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
@@ -50,16 +53,18 @@ class SqliteStore:
         # Resolved once: the process may change its directory, and two names of one file must mean one journal.
         self.path: Path | None = Path(os.path.realpath(path))
         self._path = self.path
-        self.url = f"sqlite:///{self._path.as_posix().lstrip('/')}"
+        self.url = f"sqlite:///{quote(self._path.as_posix().lstrip('/'))}"
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self.store_id = prepare(self._path, busy_timeout)
+        self._identity = identity(self._path)
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
-        self._at_rest = threading.Condition(self._lock)
+        # Readers have a lock of their own: in WAL mode they need not wait for whoever waits to write.
+        self._at_rest = threading.Condition()
         self._reading = 0
         self._writer: sqlite3.Connection | None = None
         self._watcher: sqlite3.Connection | None = None
@@ -70,17 +75,27 @@ class SqliteStore:
         self._hints: dict[int, tuple[int, int]] = {}
 
     def before_fork(self) -> None:
-        """Come to rest: a child that inherits a lock inside SQLite could never use SQLite again."""
-        self._lock.acquire()
-        self._at_rest.wait_for(lambda: not self._reading, timeout=self._busy_timeout)
+        """Come to rest, and let go of the file.
+
+        A child that inherits a lock inside SQLite could never use SQLite again. One that inherits an open database would
+        believe, with its own new connections, that it holds the parent's locks on it: when the parent closes the file,
+        it would then be taken for the last one, and the child's -wal file deleted under its feet.
+        """
+        patience = 2 * self._busy_timeout
+        if not self._lock.acquire(timeout=patience):
+            logger.warning("a fork while %s waits for a lock: the child should open a journal of its own", self.url)
+        self._at_rest.acquire()
+        self._at_rest.wait_for(lambda: not self._reading, timeout=patience)
+        self._close_connections()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; a child forgets the parent's connections, which SQLite forbids it to use, and even to close."""
+        """Go on; connections are opened again when they are needed."""
         if child:
-            _inherited.append((self._writer, self._watcher, self._readers))
             self._begin()
         else:
-            self._lock.release()
+            self._at_rest.release()
+            with contextlib.suppress(RuntimeError):  # it had not been had in time
+                self._lock.release()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -184,14 +199,23 @@ class SqliteStore:
                 con.execute("BEGIN IMMEDIATE")
                 yield con
                 con.execute("COMMIT")
+                self._check_identity()
             except BaseException as exc:
                 # Whether a failed COMMIT has committed is unknown, and so is what we remembered.
                 self._known.clear()
                 if con.in_transaction:
                     con.execute("ROLLBACK")
-                if isinstance(exc, ValueError):
+                if isinstance(exc, Damaged):
                     raise StoreCorrupt(path=str(self._path), reason=str(exc)) from exc
                 raise
+
+    def _check_identity(self) -> None:
+        """Whether the file is still the one that was opened: a write into a deleted file succeeds, and is gone."""
+        if identity(self._path) != self._identity:
+            reason = "it has been deleted, moved or replaced while it was open"
+            raise StoreFailed(
+                path=str(self._path), reason=reason, hint="Put it back, or close the journal and open it again"
+            )
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -227,15 +251,15 @@ class SqliteStore:
                     missing -= row[1] - max(after, row[0] - 1)
                     if sql is READ_LIVE:
                         live_id = row[7]
-            whole = with_call(con, run, parts)
-        if not whole:
-            return []
+            if not parts:
+                return []
+            parts[0] = with_call(con, run, parts[0])
         if len(self._hints) > _REMEMBERED:
             self._hints.clear()
-        self._hints[run] = whole[-1].last, live_id
+        self._hints[run] = parts[-1].last, live_id
         try:
-            return [event for long in long_segments(whole) for event in unpack(long, after)][:limit]
-        except ValueError as exc:
+            return [event for long in long_segments(parts) for event in unpack(long, after)][:limit]
+        except Damaged as exc:
             raise StoreCorrupt(path=str(self._path), reason=f"run {run_id}: {exc}") from exc
 
     def _start_in_live(self, con: sqlite3.Connection, run: int, after: int) -> int:
@@ -253,7 +277,11 @@ class SqliteStore:
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
         """The runs that fit, newest first."""
-        values = (thread_id, status.value if status else None, -1 if limit is None else limit)
+        values = {
+            "thread_id": thread_id,
+            "status": status.value if status else None,
+            "most": -1 if limit is None else limit,
+        }
         with self._snapshot() as con:
             return with_lasts(con, con.execute(_RUNS, values).fetchall())
 
@@ -271,7 +299,7 @@ class SqliteStore:
 
     def changed(self) -> int:
         """SQLite's own count of what other connections have committed: two microseconds."""
-        with self._lock, translated(self._path):
+        with self._at_rest, translated(self._path):
             if self._watcher is None:
                 self._watcher = self._connect()
             return int(self._watcher.execute("PRAGMA data_version").fetchone()[0])
@@ -289,7 +317,7 @@ class SqliteStore:
                 self._give_back(con)
 
     def _borrow(self) -> sqlite3.Connection:
-        with self._lock:
+        with self._at_rest:
             if self._closed:
                 raise StoreClosed(url=self.url)
             con = self._readers.pop() if self._readers else self._connect()
@@ -297,7 +325,7 @@ class SqliteStore:
             return con
 
     def _give_back(self, con: sqlite3.Connection) -> None:
-        with self._lock:
+        with self._at_rest:
             self._reading -= 1
             self._at_rest.notify_all()
             if not self._closed and len(self._readers) < 8:
@@ -307,14 +335,12 @@ class SqliteStore:
 
     def close(self) -> None:
         """Release the file. The last one to close it folds SQLite's -wal file into it."""
-        with self._lock:
-            if self._closed:
-                return
+        with self._lock, self._at_rest:
             self._closed = True
-            for con in (*self._readers, self._watcher, self._writer):
-                if con is not None:
-                    con.close()
-            self._readers, self._watcher, self._writer = [], None, None
+            self._close_connections()
 
-
-_inherited: list[object] = []
+    def _close_connections(self) -> None:
+        for con in (*self._readers, self._watcher, self._writer):
+            if con is not None:
+                con.close()
+        self._readers, self._watcher, self._writer = [], None, None

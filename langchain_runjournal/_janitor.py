@@ -1,0 +1,57 @@
+"""What processes that are gone have left beside a store, found and brought in."""
+
+from __future__ import annotations
+
+import logging
+
+from ._clock import Clock
+from ._ownership import Watch, living
+from ._recover import SpoolReport, drain
+from ._spool import spool_files
+from .stores import Owner, Store
+
+logger = logging.getLogger("langchain_runjournal")
+
+
+class Janitor:
+    """Looks after one store, for one journal."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.reports: list[SpoolReport] = []
+        self._clock = clock
+        self._watch = Watch()
+        self._foreign: set[str] = set()
+
+    def is_gone(self, owner: Owner) -> bool:
+        """Whether the owner is known to be gone."""
+        return self._watch.verdict(owner, self._clock.monotonic()) == "gone"
+
+    def collect(self) -> None:
+        """Bring into the store what processes that are gone have left in their spools."""
+        if self.store.path is None:
+            return
+        # The spools first: a journal that is just being opened is an owner before it has a spool, so that one that has a
+        # spool here and is no owner there has left.
+        spools = spool_files(self.store.path)
+        owners = {owner.owner_id: owner for owner in self.store.owners()}
+        for owner_id in {*owners, *spools} - living - self._foreign:
+            owner = owners.get(owner_id)
+            if owner is None or self.is_gone(owner):
+                try:
+                    self.collect_from(owner_id)
+                except Exception:
+                    # One that cannot be brought in must not keep the others out.
+                    logger.exception("could not bring in what %s left; it is tried again later", owner_id)
+
+    def collect_from(self, owner_id: str) -> None:
+        """The same for one owner, which is known to be gone."""
+        paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
+        if paths:
+            report = drain(self.store, owner_id, paths)
+            if report.events or report.problem:
+                self.reports.append(report)
+            if report.foreign:
+                self._foreign.add(owner_id)
+        self.store.forget(owner_id)
+        self._watch.forget(owner_id)
