@@ -117,27 +117,29 @@ def _asked(work: Callable[[], Case]) -> Case:
 def _write(case: Case, counters: mmap.mmap) -> None:
     path = case["directory"] / "runs.db"
     journal: RunJournal | GroupCommit = GroupCommit(path) if case["control"] else RunJournal(path)
+    # Each number is stored at once: struct.pack_into fills with zeros first, and a kill may come in between.
+    numbers = memoryview(counters).cast("q")
     for count, run_id in enumerate(dict.fromkeys(case["runs"]), 1):
         journal.append(start(run_id))
-        _COUNTER.pack_into(counters, 0, count)
+        numbers[0] = count
     threads = [
-        threading.Thread(target=_stream, args=(case, journal, number, counters)) for number in range(1, case["threads"])
+        threading.Thread(target=_stream, args=(case, journal, number, numbers)) for number in range(1, case["threads"])
     ]
     for thread in threads:
         thread.start()
-    _stream(case, journal, 0, counters)
+    _stream(case, journal, 0, numbers)
 
 
-def _stream(case: Case, journal: RunJournal | GroupCommit, number: int, counters: mmap.mmap) -> None:
+def _stream(case: Case, journal: RunJournal | GroupCommit, number: int, numbers: memoryview) -> None:
     """Token after token until the end; how many appends have returned stands in the shared page, right after each."""
     run_id, call_id, paced = case["runs"][number], f"call-{number}", case["paced"]
-    place, count = _COUNTER.size * (number + 1), 0
+    place, count = number + 1, 0
     while True:
         count += 1
         event = token(run_id, call_id, _text(number, count))
         journal.append(event)
         # A store into memory that outlives the process, without a system call: as close behind the append as can be.
-        _COUNTER.pack_into(counters, place, count)
+        numbers[place] = count
         if paced:
             time.sleep(_PAUSE)
 

@@ -22,7 +22,8 @@ def text_of(thread: int, number: int) -> str:
 
 def main(db: str, ledger: str, threads: int, rate: float) -> None:
     with open(ledger, "r+b") as file:
-        returned = mmap.mmap(file.fileno(), 0)
+        # As numbers, each stored at once: struct.pack_into fills with zeros first, and a kill may come in between.
+        returned = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
     journal = RunJournal(db)
     run_of = [f"{journal.owner_id}-{thread}" for thread in range(threads)]
     print(*run_of, flush=True)
@@ -37,7 +38,7 @@ def main(db: str, ledger: str, threads: int, rate: float) -> None:
                     call_id=f"call-{number // 1000}",
                 )
             )
-            LEDGER.pack_into(returned, thread * 8, number)
+            returned[thread] = number
             if rate:
                 time.sleep(1 / rate)
 
