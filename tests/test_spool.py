@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import logging
 import mmap
@@ -303,6 +304,16 @@ def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatc
 # --- interrupted appends ----------------------------------------------------------------------------------------------
 
 
+def copies_of(db: Path, owner_id: str) -> list[Path]:
+    """The spool as a kill would leave it at this moment, while its owner goes on."""
+    copies = []
+    for file in spool_files(db)[owner_id]:
+        with contextlib.suppress(FileNotFoundError):  # a spare, which the writer has just given back
+            copies.append(file.with_name(f"copy-{file.name}"))
+            copies[-1].write_bytes(file.read_bytes())
+    return copies
+
+
 class Interrupt(BaseException):
     """What a Ctrl-C is: it may come between any two lines."""
 
@@ -370,11 +381,7 @@ def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
             here = journal.read("r")
             # As if the process were killed now: the spool, read by somebody else, into a database of the same id.
             twin = SqliteStore(path)
-            files = spool_files(path)[journal.owner_id]
-            copies = [file.with_name(f"copy-{file.name}") for file in files]
-            for file, copy in zip(files, copies, strict=True):
-                copy.write_bytes(file.read_bytes())
-            report = drain(twin, journal.owner_id, copies)
+            report = drain(twin, journal.owner_id, copies_of(path, journal.owner_id))
             there = twin.read("r", 0, None)
             assert report.problem is None, number
             assert there == here, number
@@ -472,12 +479,8 @@ def test_an_event_larger_than_the_spool(db: Path) -> None:
     journal.append(Event(run_id="r", kind="run.pause"))
     expected = journal.read("r")
     assert len(expected) == 103
-    files = spool_files(db)[journal.owner_id]
     twin = SqliteStore(db)
-    copies = [file.with_name(f"copy-{file.name}") for file in files]
-    for file, copy in zip(files, copies, strict=True):
-        copy.write_bytes(file.read_bytes())
-    report = drain(twin, journal.owner_id, copies)
+    report = drain(twin, journal.owner_id, copies_of(db, journal.owner_id))
     assert report.problem is None
     assert twin.read("r", 0, None) == expected
     twin.close()
