@@ -45,7 +45,7 @@ def find(writer: Writer, run_id: str) -> Run:
         writer.janitor.collect()
         run = writer.store.run(run_id)
     lane = writer.intake.lanes.get(run_id)
-    if run is None and lane is not None and lane.seq and not lane.shut:
+    if run is None and lane is not None and lane.pend and not lane.base and not lane.shut:
         # Appended here, and not stored yet because the store fails: what the lane knows is what there is to know.
         run = begin(run_id, lane.marks[0].at if lane.marks else 0.0, writer.owner.owner_id)
         for mark in list(lane.marks):

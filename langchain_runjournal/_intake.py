@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Final, NamedTuple
 
@@ -66,7 +66,7 @@ class Intake:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self.unreadable = 0
-        self.unusable: RunJournalError | None = None
+        self.unusable: deque[RunJournalError] = deque()
         self.closed = False
         self.late = 0
         self.asleep = False
@@ -223,7 +223,16 @@ class Intake:
             old = self.lanes.get(run_id)
             if old:
                 lane.waiters = old.waiters
+                self.fence(old, RunFenced(run_ids=[run_id], refused=0))
             self.lanes[run_id] = lane
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """Runs that have been pruned: nothing is known of them any more."""
+        with self._lock:
+            for run_id in run_ids:
+                lane = self.lanes.pop(run_id, None)
+                self._ended -= lane is not None and lane.ended
+            self.forgotten = True
 
     def _lay_to_rest(self, lane: Lane, kind: Kind) -> None:
         """A run that has ended, or waits for a human (who may go on with a new run, or never), is kept for a while."""
@@ -260,15 +269,14 @@ class Intake:
             logger.error("events of run %s are refused: it belongs to another owner", lane.run_id)
         self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + 1
 
-    def fence(self, run_id: str, error: RunJournalError) -> None:
+    def fence(self, lane: Lane, error: RunJournalError) -> None:
         """Another owner has the run: refuse what waits for it, and what comes."""
         with self._lock:
-            lane = self.lanes[run_id]
             lane.shut = error
             dropped = lane.drop_all()
             if dropped:
-                logger.error("%d events of run %s are refused: %s", dropped, run_id, error)
-            self.refused[run_id] = self.refused.get(run_id, 0) + dropped
+                logger.error("%d events of run %s are refused: %s", dropped, lane.run_id, error)
+                self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + dropped
 
     # --- under pressure -----------------------------------------------------------------------------------------------
 
@@ -294,7 +302,7 @@ class Intake:
                 self._inside = True
                 for _ in range(most):
                     entry = self._overflow.first(self._wall())
-                    if entry is None or not self._place(*entry, entry.json.encode(), force):
+                    if entry is None or not self._place_or_drop(entry, force):
                         break
                     force = False
                     self._overflow.drop_first()
@@ -303,6 +311,15 @@ class Intake:
                 return not self._overflow
             finally:
                 self._inside = outer
+
+    def _place_or_drop(self, entry: Entry, force: bool) -> bool:
+        try:
+            return self._place(*entry, entry.json.encode(), force)
+        except Exception:
+            # One that cannot be placed must not block all that wait behind it.
+            self.unreadable += 1
+            logger.exception("an event of run %s could not be kept", entry.run_id)
+            return True
 
     @property
     def waiting(self) -> int:
@@ -336,20 +353,19 @@ class Intake:
             self.closed = True
 
     def complaint(self) -> RunJournalError | None:
-        """What the next barrier has to tell, once."""
+        """What the next barrier has to tell: each thing once, and one thing at a barrier."""
         with self._lock:
-            refused, self.refused = self.refused, {}
-            lost, self.lost = self.lost, 0
-            unreadable, self.unreadable = self.unreadable, 0
-        unusable, self.unusable = self.unusable, None
-        if unusable is not None:
-            return unusable
-        if refused:
-            return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
-        if lost or unreadable:
-            reason = f"{unreadable} events could not be encoded" if unreadable else "nothing could be stored for too long"
-            return WriteFailed(url=self._url, reason=reason, waiting=0, where="nowhere", lost=lost + unreadable)
-        return None
+            if self.unusable:
+                return self.unusable.popleft()
+            if self.refused:
+                refused, self.refused = self.refused, {}
+                return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
+            lost, unreadable = self.lost, self.unreadable
+            self.lost = self.unreadable = 0
+        if not lost and not unreadable:
+            return None
+        reason = f"{unreadable} events could not be taken" if unreadable else "nothing could be stored for too long"
+        return WriteFailed(url=self._url, reason=reason, waiting=0, where="anywhere", lost=lost + unreadable)
 
     def take_late(self) -> int:
         """How many events came after the end, once."""

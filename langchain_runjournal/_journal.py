@@ -199,17 +199,17 @@ class RunJournal:
         after = count("after", after) or 0
         limit = count("limit", limit)
         text("run_id", run_id)
-        events = self._store.read(run_id, after, limit)
-        missing = None if limit is None else limit - len(events)
-        lane = self._intake.lanes.get(run_id)
-        if missing == 0 and (events or lane is not None):
-            return events
-        if lane is not None and not lane.shut:
-            tail = lane.tail(events[-1].seq if events else after, 1 << 62 if missing is None else missing)
-            if tail is None:  # stored in the meantime
-                return self.read(run_id, after, limit)
-            events += tail
-        elif not events:
+        for _ in range(2):  # again, if the lane gave something to the store while we looked there
+            events = self._store.read(run_id, after, limit)
+            missing = 1 << 62 if limit is None else limit - len(events)
+            lane = self._intake.lanes.get(run_id)
+            if lane is None or lane.shut:
+                break
+            tail = lane.tail(events[-1].seq if events else after, missing)
+            if tail is not None:
+                events += tail
+                break
+        if not events:
             _follow.find(self._writer, run_id)
         return events
 
@@ -318,7 +318,9 @@ class RunJournal:
         age = seconds("older_than", older_than.total_seconds() if isinstance(older_than, timedelta) else older_than)
         self._catch_up(self._intake.waiting > 0)
         before = None if age is None else self._clock.wall() - round(age * 1000)
-        return self._store.prune(before=before, keep_last=count("keep_last", keep_last))
+        gone = self._store.prune(before=before, keep_last=count("keep_last", keep_last))
+        self._writer.intake.forget(gone)
+        return gone
 
     async def aprune(self, older_than: float | timedelta | None = None, keep_last: int | None = None) -> list[str]:
         """Same as :meth:`prune`, without blocking the loop."""
@@ -356,8 +358,11 @@ class RunJournal:
 
     async def aclose(self) -> None:
         """Same as :meth:`close`, without blocking the loop."""
-        with concurrent.futures.ThreadPoolExecutor(1) as own:
+        own = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="runjournal-close")
+        try:
             await asyncio.get_running_loop().run_in_executor(own, self.close)
+        finally:
+            own.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -383,12 +388,9 @@ class RunJournal:
     def _after_fork(self, *, child: bool) -> None:
         self._store.after_fork(child=child)
         if child and not self._closed:
-            # The thread and the spool are the parent's, and so are the runs. What this process needs of its own is made
-            # when it first uses the journal, if it ever does.
             self._finalizer.detach()
             self._readers = None
-            not_ours = self._intake.not_ours if isinstance(self._intake, _process.Asleep) else frozenset(self._intake.lanes)
-            self._intake = _process.Asleep(self, not_ours)
+            self._intake = _process.fall_asleep(self, self._intake)
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         # Threads of our own: the loop's executor may be full of the application's synchronous tools.

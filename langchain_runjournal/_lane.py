@@ -15,7 +15,7 @@ from typing import Final, Protocol, cast
 from ._segments import Segment, unpack
 from ._spool import SpoolFile
 from .errors import RunJournalError
-from .events import MARKS, Event, Kind
+from .events import MARKS, Event, Kind, thaw_events
 
 ROW_EVENTS: Final = 2_000
 """Most events in one row: a reader that wants a page should not have to decode a book."""
@@ -106,7 +106,8 @@ class Lane:
     def mark(self, seq: int, kind: Kind, at: int, text: str) -> None:
         """Keep an event that changes what the run says of itself, for the store."""
         data = json.loads(text)[1]
-        self.marks.append(Event(run_id=self.run_id, kind=kind, data=data, seq=seq, at=at / 1000))
+        # Not validated: it has been, and what was changed since then must not fail here. The fold takes any JSON.
+        self.marks += thaw_events(self.run_id, [kind], [data], [None], seq, [at / 1000])
 
     def wake_waiters(self) -> None:
         """There is something new."""

@@ -10,9 +10,11 @@ import weakref
 from typing import TYPE_CHECKING
 
 from ._lane import Lane
+from ._ownership import living
 from .events import Event
 
 if TYPE_CHECKING:
+    from ._intake import Intake
     from ._journal import RunJournal
 
 logger = logging.getLogger("langchain_runjournal")
@@ -58,6 +60,16 @@ class Asleep:
         return 0
 
 
+def fall_asleep(journal: RunJournal, intake: Intake | Asleep) -> Asleep:
+    """In a child: the thread and the spool are the parent's, and so are the runs. What the child needs of its own is made when
+    it first uses the journal, if it ever does."""
+    if isinstance(intake, Asleep):
+        return Asleep(journal, intake.not_ours)
+    if intake.spool is not None:
+        intake.spool.abandon()
+    return Asleep(journal, frozenset(intake.lanes))
+
+
 def _before_fork() -> None:
     for journal in list(_journals):
         journal._before_fork()
@@ -66,6 +78,11 @@ def _before_fork() -> None:
 def _after_fork(child: bool) -> None:
     for journal in list(_journals):
         journal._after_fork(child=child)
+
+
+def _in_child() -> None:
+    living.clear()  # the owners of this process so far are the parent's
+    _after_fork(True)
 
 
 def _at_exit() -> None:
@@ -81,5 +98,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork,
         after_in_parent=lambda: _after_fork(False),
-        after_in_child=lambda: _after_fork(True),
+        after_in_child=_in_child,
     )

@@ -6,6 +6,7 @@ deleted only when the store has all of it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Final, cast
 
 from ._lane import Lane
 from ._spool import CALL, OPEN, TEXT, Record, SpoolScan
-from .errors import RunFenced, SeqGap, StoreCorrupt
+from .errors import RunFenced, SeqGap
 from .events import DELTA, Kind
 from .stores import Store
 
@@ -34,7 +35,7 @@ class SpoolReport:
     runs: tuple[str, ...] = ()
     """The runs they belong to."""
     problem: str | None = None
-    """What was wrong, or None. Files with a problem are kept, renamed to end in "-damaged" unless they are foreign."""
+    """What was wrong, or None. The files are then kept, renamed to end in "-damaged" unless they are foreign."""
     foreign: tuple[str, ...] = ()
     """The files that are not ours, and were left alone."""
 
@@ -42,34 +43,36 @@ class SpoolReport:
 def drain(store: Store, owner_id: str, paths: Sequence[Path]) -> SpoolReport:
     """Bring the spool of an owner that is gone into the store, and delete its files."""
     found = _Found(store, owner_id)
-    kept: dict[Path, bool] = {}
+    scans = []
     for path in paths:
-        try:
-            scan = SpoolScan(path)
-        except FileNotFoundError:
-            continue  # another process has drained it in the meantime
+        with contextlib.suppress(FileNotFoundError):  # another process has drained it in the meantime
+            scans.append(SpoolScan(path))
+    # In the order in which they were used.
+    for scan in sorted(scans, key=lambda scan: scan.header.turn if scan.header else 0):
         if scan.header is not None and scan.header.store_id != store.store_id:
             scan.foreign, scan.problem = True, "it belongs to another database that had this name"
         if not scan.foreign:
             for record, drained in scan.records():
                 found.take(record, drained)
         if scan.problem:
-            found.problems.append(f"{path.name}: {scan.problem}")
-            kept[path] = scan.foreign
+            found.problems.append(f"{scan.path.name}: {scan.problem}")
     found.write()
     # Not before all of it is in the store.
-    for path in paths:
-        if path not in kept:
-            path.unlink(missing_ok=True)
-        elif not kept[path] and path.exists():
-            path.replace(path.with_name(f"{path.name}-damaged"))
+    spoiled = any(not scan.foreign for scan in scans) and len(found.problems) > sum(scan.foreign for scan in scans)
+    for scan in scans:
+        if scan.foreign:
+            continue
+        if spoiled and scan.path.exists():
+            scan.path.replace(scan.path.with_name(f"{scan.path.name}-damaged"))
+        else:
+            scan.path.unlink(missing_ok=True)
     report = SpoolReport(
         owner_id=owner_id,
         files=tuple(str(path) for path in paths),
         events=found.events,
         runs=tuple(found.runs),
         problem="; ".join(found.problems) or None,
-        foreign=tuple(str(path) for path, foreign in kept.items() if foreign),
+        foreign=tuple(str(scan.path) for scan in scans if scan.foreign),
     )
     if report.problem:
         logger.error("the spool of %s: %s", owner_id, report.problem)
@@ -91,7 +94,23 @@ class _Found:
         self.problems: list[str] = []
 
     def take(self, record: Record, drained: bool) -> None:
+        try:
+            self._take(record, drained)
+        except (LookupError, TypeError, ValueError) as exc:
+            # Whole by its checksum, and still nothing that can be understood: the others must not suffer for it.
+            self._give_up(self._lanes.get(record.slot), f"a record cannot be understood ({exc})")
+
+    def _give_up(self, lane: Lane | None, why: str) -> None:
+        """Keep what there is of the run, and no more of it."""
+        self.problems.append(f"{f'run {lane.run_id}' if lane else 'a run without a name'}: {why}")
+        if lane is not None:
+            self.write()
+            lane.shut = RunFenced(run_ids=[lane.run_id], refused=0)
+
+    def _take(self, record: Record, drained: bool) -> None:
         lane = self._lanes.get(record.slot)
+        if lane is not None and lane.shut:
+            return
         if record.type == OPEN:
             if lane is None:
                 about = json.loads(record.payload)
@@ -100,7 +119,7 @@ class _Found:
             self._continue_after(lane, record.seq)
             lane.spool_call = None
         elif lane is None:
-            raise StoreCorrupt(path=str(self._store.path), reason=f"a spool record of slot {record.slot} has no run")
+            raise ValueError(f"slot {record.slot} has not been introduced")
         elif record.type == CALL:
             lane.spool_call = json.loads(record.payload)
         elif drained:
@@ -116,9 +135,11 @@ class _Found:
 
     def _continue_after(self, lane: Lane, seq: int) -> None:
         """Make `seq` the last one of the lane."""
-        if seq < lane.seq:
+        if seq == lane.seq - 1:
             # An append was interrupted (see `Lane.heal`): the event was taken back, and its number given to the next.
             lane.cut(seq)
+        elif seq < lane.seq:
+            raise ValueError(f"it goes back from seq {lane.seq} to {seq}")
         elif seq > lane.seq:
             # What lies between is in the store, and its file deleted; or it was torn, and the store will say so.
             self.write()

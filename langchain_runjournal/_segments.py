@@ -51,6 +51,8 @@ def encode_value(kind: str, value: str | Mapping[str, Any]) -> str:
         return encode_text(value)
     try:
         text = _dumps([kind, value])
+        if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
+            raise RecursionError  # a reader, somewhere else in its own stack, must be able to follow
     except (TypeError, ValueError, RecursionError):
         text = _dumps([kind, _plain(value, 0)])
     # Escaping everything is the rare way out for half of a surrogate pair somewhere inside.
@@ -174,7 +176,7 @@ def _message(value: object) -> Any:
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_message).encode
-_DEEPEST = 50
+_DEEPEST = 100
 _LONGEST_INT = 10_000
 
 
@@ -196,6 +198,18 @@ def _plain(value: Any, depth: int) -> Any:
         return repr(value)
     except Exception:  # noqa: BLE001 - the repr of a user's object may do anything
         return f"<{type(value).__name__}>"
+
+
+def _depth(text: str) -> int:
+    """How deeply the JSON is nested, or somewhat more: brackets in strings count."""
+    depth = deepest = 0
+    for char in text:
+        if char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
 
 
 def _load(inside: str) -> list[Any]:

@@ -8,7 +8,8 @@ disk cannot back kills the process (SIGBUS).
 A spool is a row of numbered files of one size. When all that a file holds is in the store, the file is deleted.
 
     file    header | record | record | ... | zeros
-    header  magic, store id, owner id, number, size, checksum; `drained`: up to here all is in the store
+    header  magic, store id, owner id, number, size, checksum; `drained`: up to here all is in the store; `turn`: the
+            place in the order in which the files were used, 0 for one that was only kept ready
     record  checksum, length | slot, seq, wall clock, type | payload
 """
 
@@ -37,6 +38,7 @@ _MAGIC: Final = b"RJSPOOL1"
 _HEADER: Final = struct.Struct("<8s16s16sIQI")
 _DRAINED: Final = struct.Struct("<Q")
 _DRAINED_AT: Final = 64
+_TURN_AT: Final = 72
 _START: Final = 128
 # Native, so that each number is one store, and never half a length. What pack_into does first, filling with zeros, changes
 # nothing: they are zeros already.
@@ -82,6 +84,11 @@ class SpoolFile:
         self.map[: len(head)] = head[:-4] + struct.pack("<I", zlib.crc32(head[:-4]))
         self.mark_drained(_START)
 
+    def begin(self, turn: int) -> None:
+        """From now on this is the file that records are put into: the nth one. Files are not used as they are numbered,
+        since one for a large record is made while a spare lies ready."""
+        _DRAINED.pack_into(self.map, _TURN_AT, turn)
+
     def mark_drained(self, pos: int) -> None:
         """Everything before `pos` is in the store: a recovery need not look at it."""
         if not self.map.closed:  # deleted: done with altogether
@@ -89,8 +96,8 @@ class SpoolFile:
 
     def delete(self) -> None:
         """Let the file go. What is not in the store is lost with it."""
-        self.path.unlink(missing_ok=True)
         self.map.close()
+        self.path.unlink(missing_ok=True)
 
 
 class Spool:
@@ -112,7 +119,9 @@ class Spool:
         self._full: list[SpoolFile] = []
         self._spares: list[SpoolFile] = []
         self._blocked = False
+        self._turn = 1
         self.file = self._make(size)
+        self.file.begin(self._turn)
 
     def put(self, slot: int, seq: int, at: int, type: int, payload: bytes) -> bool:
         """Add a record. When this returns True, a killed process no longer loses it."""
@@ -158,6 +167,8 @@ class Spool:
                 return False
         self.file.is_done = is_done
         self._full.append(self.file)
+        self._turn += 1
+        fresh.begin(self._turn)
         self.file = fresh
         return True
 
@@ -198,8 +209,17 @@ class Spool:
             self.allocated += min(size, self._size)
         return file
 
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's files, without deleting them."""
+        for file in [*self._full, *self._spares, self.file]:
+            file.map.close()
+
     def _delete(self, file: SpoolFile) -> None:
-        file.delete()
+        try:
+            file.delete()
+        except OSError as exc:
+            # What it holds is stored; the next recovery finds that out, and tries again to delete it.
+            logger.warning("a spool file that is done with could not be deleted: %s", exc)
         with self._counting:
             self.allocated -= min(file.size, self._size)
 
@@ -246,6 +266,7 @@ class SpoolHeader(NamedTuple):
     number: int
     size: int
     drained: int
+    turn: int
 
 
 class SpoolScan:
@@ -276,7 +297,8 @@ class SpoolScan:
             self.foreign = True
             self.problem = "its header is damaged"
             return None
-        return SpoolHeader(store_id, owner_id, number, size, *_DRAINED.unpack_from(data, _DRAINED_AT))
+        (drained,), (turn,) = _DRAINED.unpack_from(data, _DRAINED_AT), _DRAINED.unpack_from(data, _TURN_AT)
+        return SpoolHeader(store_id, owner_id, number, size, drained, turn)
 
     def records(self) -> Iterator[tuple[Record, bool]]:
         """Every whole record, in order, and whether it was drained before."""

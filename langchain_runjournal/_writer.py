@@ -14,10 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final
 
+from ._barrier import Barrier, fail
 from ._clock import Clock
 from ._intake import Intake
 from ._janitor import Janitor
@@ -41,15 +41,6 @@ _RETRY: Final = 0.1
 _RETRY_MOST: Final = 2.0
 _STEP: Final = 64
 _PORTION: Final = 1 << 20
-
-
-class Barrier(Future[None]):
-    """Somebody who waits until all that was appended before is durable."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__()
-        self.quiet = quiet
-        """Whether it leaves it to others to hear what was refused."""
 
 
 class Writer:
@@ -101,7 +92,7 @@ class Writer:
         barrier = Barrier(quiet=quiet)
         self._barriers.append(barrier)
         if self._done.is_set():
-            self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late()))
+            fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late()))
         self.poke()
         return barrier
 
@@ -185,7 +176,7 @@ class Writer:
         finally:
             self._done.set()
             self.store.close()
-            self._fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
+            fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
 
     def _take_leave(self) -> None:
         self._drain()
@@ -197,8 +188,8 @@ class Writer:
             left = spool.close(keep=failed)
             if left:
                 logger.error("not all of the journal %s could be stored: the next open finds it in %s", self.store.url, left)
-        self.store.forget(self.owner.owner_id)
         if not failed:
+            self.store.forget(self.owner.owner_id)
             self.store.tidy()
 
     # --- draining -----------------------------------------------------------------------------------------------------
@@ -209,7 +200,7 @@ class Writer:
         self._run_errands()
         if failure is not None:
             self._note_failure(failure)
-            self._fail(barriers, lambda: self._write_failed(failure), failure)
+            fail(barriers, lambda: self._write_failed(failure), failure)
             return
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
@@ -271,8 +262,12 @@ class Writer:
                 self.store.append(self.owner.owner_id, [row for _, row in batch])
                 break
             except (RunFenced, SeqGap) as exc:
-                for run_id in exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]:
-                    self.intake.fence(run_id, exc)
+                run_ids = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
+                refused = [lane for lane, _ in batch if lane.run_id in run_ids]
+                if not refused:
+                    raise  # it speaks of nothing that it was given: to try again would be to try for ever
+                for lane in refused:
+                    self.intake.fence(lane, exc)
                 batch = [(lane, row) for lane, row in batch if lane.shut is None]
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
                 # Not the disk, not a lock: something in the batch. Alone, each run is stored or shows that it was it.
@@ -290,8 +285,9 @@ class Writer:
         reason = f"{type(exc).__name__}: {exc}"
         error = EventUnusable(run_id=lane.run_id, reason=reason, refused=waiting)
         error.__cause__ = exc
-        self.intake.fence(lane.run_id, error)
-        self.intake.unusable = error
+        self.intake.fence(lane, error)
+        self.intake.refused.pop(lane.run_id, None)
+        self.intake.unusable.append(error)
 
     def _may_begin(self, lane: Lane) -> bool:
         """Whether the lane is that of a new run, or has been stored before.
@@ -300,7 +296,7 @@ class Writer:
         begin at 1 again, and the store would take them for a retry of what it has.
         """
         if self.intake.forgotten and not lane.base and not lane.tried and self.store.run(lane.run_id) is not None:
-            self.intake.fence(lane.run_id, RunFenced(run_ids=[lane.run_id], refused=0))
+            self.intake.fence(lane, RunFenced(run_ids=[lane.run_id], refused=0))
             return False
         lane.tried = True
         return True
@@ -338,18 +334,10 @@ class Writer:
         if loud:
             complaint = self.intake.complaint()
             if complaint is not None:
-                self._fail(loud, lambda: type(complaint)(**complaint.values), complaint.__cause__)
+                fail(loud, lambda: type(complaint)(**complaint.values), complaint.__cause__)
                 loud = []
         for barrier in [barrier for barrier in barriers if barrier.quiet] + loud:
             barrier.set_result(None)
-
-    @staticmethod
-    def _fail(barriers: list[Barrier], make: Callable[[], RunJournalError], cause: BaseException | None = None) -> None:
-        for barrier in barriers:
-            # One for each: an exception that is raised in two threads mixes up their tracebacks.
-            error = make()
-            error.__cause__ = cause
-            barrier.set_exception(error)
 
     # --- duties -------------------------------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixtur
     for odd in (None, "event", Liar()):
         journal.append(odd)
     journal.append(Event(run_id="r", kind="tool.start", data={"odd": object()}))
-    with pytest.raises(errors.WriteFailed, match="3 events could not be encoded") as caught:
+    with pytest.raises(errors.WriteFailed, match="3 events could not be taken") as caught:
         journal.flush()
     assert caught.value.lost == 3
     journal.flush()
@@ -955,3 +955,157 @@ def test_what_only_memory_has_is_found(db: Path) -> None:
         assert (journal.run("new").thread_id, journal.run("new").owner) == ("t", journal.owner_id)
         assert journal.read("new", limit=0) == []
         store.fail(times=0)
+
+
+def test_a_pruned_run_is_gone_here_as_well(journals: Journals) -> None:
+    """For the journal that wrote it, too: neither found, nor followed for ever, nor begun again by a late event."""
+    journal, other = journals(), journals()
+    for run_id, pruner in (("a", journal), ("b", other)):
+        journal.append(start(run_id))
+        journal.append(end(run_id))
+        journal.flush()
+        assert pruner.prune(keep_last=0) == [run_id]
+        for look in (journal.run, journal.read, lambda run_id: list(journal.follow(run_id))):
+            with pytest.raises(errors.RunNotFound):
+                look(run_id)
+    journal.append(Event(run_id="b", kind="llm.tool.result", data={"late": True}))
+    with pytest.raises(errors.RunFenced):
+        journal.flush()
+    assert journal.runs() == []
+
+
+def test_complaints_do_not_swallow_each_other(journals: Journals) -> None:
+    """One at a barrier, until all have been told."""
+    journal, other = journals(), journals()
+    other.append(delta())
+    other.flush()
+    journal.append(delta())
+    journal.append(None)
+    with pytest.raises(errors.RunFenced):
+        journal.flush()
+    with pytest.raises(errors.WriteFailed, match="1 events could not be taken"):
+        journal.flush()
+    journal.flush()
+
+
+def test_a_mark_that_was_changed_after_it_was_made(db: Path) -> None:
+    """No Event would accept it; the journal takes it, in the overflow as well, and so does a recovery."""
+    store = FaultyStore(MemoryStore())
+    for target in (db, store):
+        with RunJournal(target) as journal:
+            if target is store:
+                journal._intake._room = 1
+                store.fail(times=3)
+            event = end("odd")
+            odd = Event(run_id="odd", kind="run.end", data={"status": "completed"})
+            odd.data["status"] = "nonsense"
+            for one in (start("odd"), odd, event, start("good")):
+                journal.append(one)
+            while True:
+                try:
+                    journal.flush()
+                except errors.WriteFailed:
+                    continue
+                break
+            assert journal.run("odd").status == "failed"
+            assert journal.run("good")
+
+
+def test_two_writers_do_not_tell_each_other_of_the_same_runs_for_ever(journals: Journals) -> None:
+    """A prune, or a claim, makes everybody look again: once."""
+    journal, other = journals(), journals()
+    for one in (journal, other):
+        one.append(start(one.owner_id))
+    other.append(start("gone"))
+    other.append(end("gone"))
+    other.flush()
+    journal.flush()
+    other.prune(keep_last=0)
+
+    def turns() -> int:
+        return journal._store._open_writer().execute("SELECT value FROM facts WHERE name = 'turns'").fetchone()[0]
+
+    before = turns()
+    for _ in range(20):
+        for one in (journal, other):
+            one.append(delta(run_id=one.owner_id))
+            one.flush()
+    assert turns() == before
+
+
+def test_a_spool_file_that_cannot_be_deleted(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged, and keeps no barrier waiting."""
+    journal = journals()
+    journal.append(delta())
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    intake = journal._intake
+    for _ in range(3):
+        with intake._lock:
+            assert intake.spool.rotate(0, lambda: True)
+        journal.append(delta())
+        journal.flush(timeout=30)
+    monkeypatch.undo()
+
+
+def test_a_signal_handler_in_the_middle_of_a_transaction(journals: Journals) -> None:
+    """Another transaction of the same thread would end the one that it has interrupted: refused, and nothing is harmed."""
+    journal = journals()
+    journal.append(start())
+    journal.append(end())
+    journal.append(start("other"))
+    journal.flush()
+    store = journal._store
+    with store._transaction() as con:
+        con.execute("UPDATE runs SET thread_id = 'changed'")
+        with pytest.raises(errors.WouldDeadlock, match="transaction"):
+            store.request_stop("other", "stop")
+        assert con.in_transaction
+    assert journal.run("other").thread_id == "changed"
+    assert journal.stop("other").stop == "stop"
+
+
+def test_cancelling_aclose_does_not_block_the_loop(db: Path) -> None:
+    """The journal goes on closing in its thread."""
+    store = FaultyStore(SqliteStore(db))
+    go_on = threading.Event()
+    append = store.inner.append
+    closing_began = threading.Event()
+
+    def wait_and_append(*args: object) -> None:
+        closing_began.set()
+        assert go_on.wait(30)
+        append(*args)
+
+    store.inner.append = wait_and_append
+    journal = RunJournal(store)
+    journal.append(start())
+
+    async def main() -> None:
+        closing = asyncio.ensure_future(journal.aclose())
+        await asyncio.sleep(0)
+        assert await asyncio.to_thread(closing_began.wait, 30)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not go_on.is_set()
+        go_on.set()
+
+    asyncio.run(main())
+    assert journal._writer._done.wait(30)
+    assert stored(db) == [1]
+
+
+@pytest.mark.parametrize("depth", [50, 101, 990, 1_490, 1_494, 5_000])
+def test_data_of_any_depth_can_be_read_back(journals: Journals, depth: int) -> None:
+    """What is nested too deeply for some reader's stack is cut, and shown as its repr."""
+    journal = journals()
+    data: dict = {}
+    for _ in range(depth):
+        data = {"d": [data]}
+    journal.append(Event(run_id="r", kind="tool.start", data=data))
+    journal.flush()
+    assert "d" in journal.read("r")[0].data

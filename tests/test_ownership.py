@@ -328,3 +328,38 @@ def test_a_stop_for_a_dead_owner_is_kept_for_the_next(journals: Journals, writer
     assert seen.wait(30)
     assert calls == ["stop"]
     assert journal.stop_requested("r") == "stop"
+
+
+def test_an_append_while_its_run_is_claimed_back(journals: Journals) -> None:
+    """Between the claim and its being known here: refused and told, and the writer does not try for ever."""
+    journal, other = journals(), journals()
+    other.append(delta())
+    other.close()
+    adopt = journal._writer.intake.adopt
+
+    def append_first(*args: object) -> None:
+        journal.append(delta())
+        adopt(*args)
+
+    journal._writer.intake.adopt = append_first
+    assert journal.claim("r")
+    with pytest.raises(errors.RunFenced):
+        journal.flush(timeout=30)
+    journal.append(delta())
+    journal.flush(timeout=30)
+    assert [event.seq for event in journal.read("r")] == [1, 2]
+
+
+def test_a_store_that_fences_what_it_was_not_given(journals: Journals) -> None:
+    """The barrier fails, and the writer goes on."""
+    from langchain_runjournal.stores.memory import MemoryStore
+    from langchain_runjournal.testing import FaultyStore
+
+    store = FaultyStore(MemoryStore())
+    journal = journals(url=store)
+    store.fail(error=errors.RunFenced(run_ids=["nobody"], refused=0))
+    journal.append(delta())
+    with pytest.raises(errors.WriteFailed):
+        journal.flush(timeout=30)
+    journal.flush(timeout=30)
+    assert len(journal.read("r")) == 1

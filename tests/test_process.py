@@ -503,3 +503,28 @@ def test_a_database_that_is_gone(db: Path, what: str) -> None:
     with pytest.raises(errors.WriteFailed, match="in the spool"):
         journal.close()
     assert list(db.parent.glob("*-spool-*"))
+
+
+@posix
+def test_a_child_finds_what_its_dead_parent_left(db: Path) -> None:
+    """The owners that it remembers from before the fork are the parent's, and may be dead."""
+    code = """
+import os, sys, signal
+from langchain_runjournal import Event, RunJournal
+journal = RunJournal(sys.argv[1])
+read, write = os.pipe()
+if os.fork():
+    journal._writer.intake.asleep = False
+    for _ in range(500):
+        journal.append(Event(run_id="new", kind="llm.ai.delta", data={"text": "x"}))
+    os.kill(os.getpid(), signal.SIGKILL)
+os.close(write)
+os.read(read, 1)  # until the parent is dead
+print(len(journal.read("new")), journal.claim("new"), flush=True)
+os._exit(0)
+"""
+    done = subprocess.Popen([sys.executable, "-c", code, str(db)], stdout=subprocess.PIPE, text=True)
+    assert done.stdout is not None
+    assert done.stdout.readline().strip() == "500 True"
+    done.stdout.close()
+    done.wait()

@@ -486,3 +486,42 @@ def test_an_event_larger_than_the_spool(db: Path) -> None:
     twin.close()
     store.fail(times=0)
     journal.close()
+
+
+def test_files_are_read_in_the_order_in_which_they_were_used(db: Path) -> None:
+    """A large record gets a file of its own while a spare, with a smaller number, lies ready."""
+    store = FaultyStore(SqliteStore(db))
+    journal = RunJournal(store)
+    journal.append(Event(run_id="r", kind="run.start"))
+    journal.flush()
+    journal._intake.spool.prepare()
+    store.fail(times=1_000_000)
+    for number in range(40_000):
+        if number in (10, 20_000):
+            journal.append(Event(run_id="r", kind="llm.tool.result", data={"content": "x" * (5 << 20)}))
+        if number == 30_000:
+            journal._intake.spool.prepare()
+        journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"{number}" * 20}))
+    expected = journal.read("r")
+    assert len(expected) == 40_003
+    twin = SqliteStore(db)
+    report = drain(twin, journal.owner_id, copies_of(db, journal.owner_id))
+    assert report.problem is None
+    assert twin.read("r", 0, None) == expected
+    twin.close()
+    store.fail(times=0)
+    journal.close()
+
+
+def test_a_record_that_goes_back_is_a_problem(store: SqliteStore) -> None:
+    """Never a reason to throw away what was there: it is said, what came before is kept, and so are the files."""
+    spool = spool_at(store)
+    put_run(spool, 5)
+    put_run(spool, 2, first=2)
+    put_run(spool, 3, "good", slot=2)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert report.problem is not None
+    assert "goes back from seq 5 to 1" in report.problem
+    assert seqs(store) == [1, 2, 3, 4, 5]
+    assert seqs(store, "good") == [1, 2, 3]
+    assert len(list(store.path.parent.glob("*-damaged"))) == 1

@@ -33,6 +33,7 @@ _UPDATE_RUN: Final = (
 _LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
 _CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
+_LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
 _LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 
 
@@ -65,7 +66,8 @@ class Batch:
         self._known = known
         self._fenced: list[str] = []
         self._live: list[tuple[int, int, int, int, int, str, str, str]] = []
-        self.adopted = False
+        self.adopted: set[str] = set()
+        self.begun: set[str] = set()
         self.bytes = 0
 
     def add(self, segment: Segment) -> None:
@@ -130,10 +132,14 @@ class Batch:
                 raise SeqGap(run_id=segment.run_id, last=0, first=segment.first)
             run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
             number = self._con.execute(_INSERT_RUN, _run_row(run)).lastrowid
+            self.begun.add(segment.run_id)
             return Known(number or 0, self._owner_id, segment.epoch, 0)
-        self.adopted = True
-        found = with_lasts(self._con, [row])[0]
-        return Known(row[9], found.owner or "", found.epoch, found.last_seq)
+        self.adopted.add(segment.run_id)
+        last = self._con.execute(_LAST_IN_LIVE, (row[9],)).fetchone()[0]
+        if last is None:
+            found = self._con.execute(_LAST_SEGMENT, (row[9],)).fetchone()
+            last = found[0] if found else 0
+        return Known(row[9], row[3], row[4], last)
 
     def _mark(self, number: int, segment: Segment) -> None:
         row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run = ?", (number,)).fetchone()

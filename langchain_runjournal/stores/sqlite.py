@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from .._segments import Damaged, Segment, unpack
-from ..errors import StoreClosed, StoreCorrupt, StoreFailed
+from ..errors import StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_file import connect, identity, prepare, translated
@@ -71,6 +71,9 @@ class SqliteStore:
         self._readers: list[sqlite3.Connection] = []
         self._known: dict[str, Known] = {}
         self._turns = -1
+        self._in_transaction = False
+        self._ours: set[str] = set()
+        self._owner_ids: set[str] = set()
         self._live_bytes = 0
         self._hints: dict[int, tuple[int, int]] = {}
 
@@ -82,11 +85,12 @@ class SqliteStore:
         it would then be taken for the last one, and the child's -wal file deleted under its feet.
         """
         patience = 2 * self._busy_timeout
-        if not self._lock.acquire(timeout=patience):
+        rested = self._lock.acquire(timeout=patience)
+        if not rested:
             logger.warning("a fork while %s waits for a lock: the child should open a journal of its own", self.url)
         self._at_rest.acquire()
         self._at_rest.wait_for(lambda: not self._reading, timeout=patience)
-        self._close_connections()
+        self._close_connections(writer=rested)
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; connections are opened again when they are needed."""
@@ -109,11 +113,19 @@ class SqliteStore:
             for segment in segments:
                 batch.add(segment)
             batch.finish()
-            if batch.adopted:
-                # Somebody else may remember another end of these runs.
+            if not batch.adopted <= self._ours:
+                # Somebody else may remember another end of these runs. Told once: two writers that tell each other of the
+                # same runs again and again would do nothing else.
                 turns += 1
                 con.execute("UPDATE facts SET value = ? WHERE name = 'turns'", (turns,))
         self._turns = turns
+        if owner_id in self._owner_ids:
+            self._ours.update(batch.adopted, batch.begun)
+        else:
+            # On behalf of an owner that is gone, which may turn out to live: nothing is remembered.
+            self._known.clear()
+        if len(self._ours) > 10 * _REMEMBERED:
+            self._ours.clear()
         self._live_bytes += batch.bytes
         if self._live_bytes > TIDY_AT:
             self._tidy_in_passing()
@@ -134,6 +146,7 @@ class SqliteStore:
 
     def beat(self, owner: Owner) -> None:
         """Note that the owner lives."""
+        self._owner_ids.add(owner.owner_id)
         row = (owner.owner_id, owner.place, owner.pid, owner.born, owner.lease, owner.beats)
         with self._transaction() as con:
             con.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
@@ -194,8 +207,12 @@ class SqliteStore:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction that takes the write lock at once: begun as a reader, it could not wait for it later."""
         with self._lock, translated(self._path):
+            if self._in_transaction:
+                # A signal handler or a finaliser in the middle of one: to go on would be to end the other one's.
+                raise WouldDeadlock(url=self.url, where="in the middle of a transaction of the same thread")
             con = self._open_writer()
             try:
+                self._in_transaction = True
                 con.execute("BEGIN IMMEDIATE")
                 yield con
                 con.execute("COMMIT")
@@ -208,6 +225,8 @@ class SqliteStore:
                 if isinstance(exc, Damaged):
                     raise StoreCorrupt(path=str(self._path), reason=str(exc)) from exc
                 raise
+            finally:
+                self._in_transaction = False
 
     def _check_identity(self) -> None:
         """Whether the file is still the one that was opened: a write into a deleted file succeeds, and is gone."""
@@ -339,8 +358,10 @@ class SqliteStore:
             self._closed = True
             self._close_connections()
 
-    def _close_connections(self) -> None:
-        for con in (*self._readers, self._watcher, self._writer):
+    def _close_connections(self, *, writer: bool = True) -> None:
+        for con in (*self._readers, self._watcher, self._writer if writer else None):
             if con is not None:
                 con.close()
-        self._readers, self._watcher, self._writer = [], None, None
+        self._readers, self._watcher = [], None
+        if writer:
+            self._writer = None
