@@ -62,8 +62,7 @@ class RunJournal:
     ) -> None:
         positive(lease=lease, busy_timeout=busy_timeout, spool_limit=spool_limit)
         self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
-        self._lease = lease
-        self._spool_limit = int(spool_limit)
+        self._lease, self._spool_limit = lease, int(spool_limit)
         self._busy_timeout = busy_timeout
         self._clock = clock or SystemClock()
         self._readers: concurrent.futures.ThreadPoolExecutor | None = None
@@ -142,7 +141,8 @@ class RunJournal:
         Raises `WriteFailed` when the store cannot be written (nothing is lost by that: it is tried again), `RunFenced`
         when events were refused because their run belongs to somebody else, `FlushTimeout` after `timeout` seconds.
         """
-        barrier = self._barrier()
+        self._check_open()
+        barrier = self._writer.barrier()
         try:
             barrier.result(seconds("timeout", timeout))
         except concurrent.futures.TimeoutError:
@@ -153,17 +153,14 @@ class RunJournal:
 
     async def aflush(self, timeout: float | None = None) -> None:
         """Same as :meth:`flush`, without blocking the loop. Cancelling it harms nobody."""
-        barrier = self._barrier()
+        self._check_open()
+        barrier = self._writer.barrier()
         try:
             await asyncio.wait_for(asyncio.wrap_future(barrier), seconds("timeout", timeout))
         except (asyncio.TimeoutError, TimeoutError) as exc:
             if isinstance(exc, RunJournalError):
                 raise
             raise FlushTimeout(url=self.url, timeout=timeout) from None
-
-    def _barrier(self) -> concurrent.futures.Future[None]:
-        self._check_open()
-        return self._writer.barrier()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -393,8 +390,8 @@ class RunJournal:
             self._intake = _process.fall_asleep(self, self._intake)
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
-        # Threads of our own: the loop's executor may be full of the application's synchronous tools.
         self._check_open()
+        # Threads of our own: the loop's executor may be full of the application's synchronous tools.
         if self._readers is None:
             self._readers = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="runjournal-reader")
         try:

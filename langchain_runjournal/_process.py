@@ -61,8 +61,8 @@ class Asleep:
 
 
 def fall_asleep(journal: RunJournal, intake: Intake | Asleep) -> Asleep:
-    """In a child: the thread and the spool are the parent's, and so are the runs. What the child needs of its own is made when
-    it first uses the journal, if it ever does."""
+    """In a child: the thread, the spool and the runs are the parent's. What the child needs of its own is made when it first
+    uses the journal, if it ever does."""
     if isinstance(intake, Asleep):
         return Asleep(journal, intake.not_ours)
     if intake.spool is not None:
