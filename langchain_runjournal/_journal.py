@@ -62,8 +62,7 @@ class RunJournal:
     ) -> None:
         positive(lease=lease, busy_timeout=busy_timeout, spool_limit=spool_limit)
         self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
-        self._lease, self._spool_limit = lease, int(spool_limit)
-        self._busy_timeout = busy_timeout
+        self._lease, self._busy_timeout, self._spool_limit = lease, busy_timeout, int(spool_limit)
         self._clock = clock or SystemClock()
         self._readers: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
