@@ -314,6 +314,17 @@ def copies_of(db: Path, owner_id: str) -> list[Path]:
     return copies
 
 
+def killed_now(db: Path, owner_id: str) -> list[Event]:
+    """What somebody else would find of run "r", if its owner were killed at this moment."""
+    twin = SqliteStore(db)
+    try:
+        report = drain(twin, owner_id, copies_of(db, owner_id))
+        assert report.problem is None
+        return twin.read("r", 0, None)
+    finally:
+        twin.close()
+
+
 class Interrupt(BaseException):
     """What a Ctrl-C is: it may come between any two lines."""
 
@@ -379,13 +390,7 @@ def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
             for call in ("c", "d", "c"):
                 journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "b"}, call_id=call))
             here = journal.read("r")
-            # As if the process were killed now: the spool, read by somebody else, into a database of the same id.
-            twin = SqliteStore(path)
-            report = drain(twin, journal.owner_id, copies_of(path, journal.owner_id))
-            there = twin.read("r", 0, None)
-            assert report.problem is None, number
-            assert there == here, number
-            twin.close()
+            assert killed_now(path, journal.owner_id) == here, number
             store.fail(times=0)
             journal.flush()
             assert store.inner.read("r", 0, None) == here, number
@@ -479,11 +484,7 @@ def test_an_event_larger_than_the_spool(db: Path) -> None:
     journal.append(Event(run_id="r", kind="run.pause"))
     expected = journal.read("r")
     assert len(expected) == 103
-    twin = SqliteStore(db)
-    report = drain(twin, journal.owner_id, copies_of(db, journal.owner_id))
-    assert report.problem is None
-    assert twin.read("r", 0, None) == expected
-    twin.close()
+    assert killed_now(db, journal.owner_id) == expected
     store.fail(times=0)
     journal.close()
 
@@ -504,11 +505,7 @@ def test_files_are_read_in_the_order_in_which_they_were_used(db: Path) -> None:
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"{number}" * 20}))
     expected = journal.read("r")
     assert len(expected) == 40_003
-    twin = SqliteStore(db)
-    report = drain(twin, journal.owner_id, copies_of(db, journal.owner_id))
-    assert report.problem is None
-    assert twin.read("r", 0, None) == expected
-    twin.close()
+    assert killed_now(db, journal.owner_id) == expected
     store.fail(times=0)
     journal.close()
 
