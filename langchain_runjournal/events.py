@@ -14,9 +14,6 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, get_args
 
 from .errors import InvalidArgument
 
-SCHEMA_VERSION: Final = 1
-"""Version of the shape of the event data. It grows when an older reader would misunderstand newer data."""
-
 Kind: TypeAlias = Literal[
     "run.start",
     "llm.human.input",
