@@ -10,7 +10,7 @@ from typing import Any, Final
 from ._segments import Segment, pack
 from .errors import RunFenced, RunJournalError, SeqGap
 from .events import Event, Kind, RunStatus
-from .stores import Store
+from .stores import Owner, Store
 
 START: Final[Kind] = "run.start"
 DELTA: Final[Kind] = "llm.ai.delta"
@@ -209,6 +209,7 @@ class AppendContract:
     def test_a_claim_is_seen_by_an_owner_that_has_appended_before(self) -> None:
         """A store may remember who owns what, but not for longer than it is true."""
         store = self.open()
+        store.beat(Owner(owner_id="old", place="here", pid=1, born="2", lease=15.0))
         store.append("old", [row(deltas("r", 2))])
         store.append("old", [row(deltas("r", 1, 3))])
         other = self.open_again(store)

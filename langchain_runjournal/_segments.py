@@ -19,7 +19,7 @@ from itertools import accumulate, chain, pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple, cast
 
-from .events import DELTA, MARKS, Event, Kind, thaw_events
+from .events import DELTA, MARKS, Event, Kind, is_utf8, thaw_events
 
 
 class Damaged(ValueError):
@@ -62,17 +62,6 @@ def encode_value(kind: str, value: str | Mapping[str, Any]) -> str:
 def encode_text(text: str) -> str:
     """The JSON of a string. Half of a surrogate pair, as a cut stream can deliver it, stays what it is, escaped."""
     return encode_basestring(text) if is_utf8(text) else encode_basestring_ascii(text)
-
-
-def is_utf8(text: str) -> bool:
-    """Whether the text can be written as UTF-8: not if it holds half of a surrogate pair."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:

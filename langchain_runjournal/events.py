@@ -108,7 +108,7 @@ class Event(_Fields):
         seq: int = 0,
         at: float = 0.0,
     ) -> None:
-        if type(run_id) is not str or not run_id or not (run_id.isascii() or _is_utf8(run_id)):
+        if type(run_id) is not str or not run_id or not (run_id.isascii() or is_utf8(run_id)):
             raise InvalidArgument(name="Event.run_id", expected="a non-empty str (of a UUID: str(run_id))", value=run_id)
         if kind not in KINDS:
             raise InvalidArgument(name="Event.kind", expected=f"one of {', '.join(sorted(KINDS))}", value=kind)
@@ -176,8 +176,15 @@ def _event_from(run_id: str, kind: Kind, data: Mapping[str, Any], call_id: str |
     return Event(run_id=run_id, kind=kind, data=data, call_id=call_id, seq=seq, at=at)
 
 
-def _is_utf8(text: str) -> bool:
-    return text.encode("utf-8", "replace").decode() == text
+def is_utf8(text: str) -> bool:
+    """Whether the text can be written as UTF-8: not if it holds half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:

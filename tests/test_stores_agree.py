@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from langchain_runjournal import Event
 from langchain_runjournal._segments import pack
 from langchain_runjournal.errors import RunJournalError
-from langchain_runjournal.stores import Store
+from langchain_runjournal.stores import Owner, Store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
 
@@ -33,6 +33,9 @@ class Agree(RuleBasedStateMachine):
         self.place = tempfile.TemporaryDirectory()
         path = Path(self.place.name) / "runs.db"
         self.handles = [SqliteStore(path), SqliteStore(path)]
+        for owner_id, handle in zip(OWNERS, self.handles, strict=True):
+            # As a journal does, one owner for each: from then on a store may remember what it has written.
+            handle.beat(Owner(owner_id=owner_id, place="here", pid=1, born="2", lease=15.0))
         self.memory = MemoryStore()
         self.last = dict.fromkeys(RUNS, 0)
         self.now = 0
@@ -49,7 +52,6 @@ class Agree(RuleBasedStateMachine):
         return outcomes[0]
 
     @rule(
-        handle=handles,
         run=runs,
         owner=owners,
         epoch=epochs,
@@ -57,30 +59,29 @@ class Agree(RuleBasedStateMachine):
         call=calls,
         back=st.integers(0, 3),
     )
-    def append(self, handle: int, run: str, owner: str, epoch: int, count: int, call: str | None, back: int) -> None:
+    def append(self, run: str, owner: str, epoch: int, count: int, call: str | None, back: int) -> None:
         first = max(1, self.last[run] + 1 - back)
         self.now += 1
         events = [
             Event(run_id=run, kind="llm.ai.delta", data={"text": f"{seq}"}, call_id=call, seq=seq, at=float(self.now))
             for seq in range(first, first + count)
         ]
-        if self.both(handle, "append", owner, [pack(run, epoch, events)]) is None:
+        if self.both(OWNERS.index(owner), "append", owner, [pack(run, epoch, events)]) is None:
             self.last[run] = max(self.last[run], first + count - 1)
 
     @rule(
-        handle=handles,
         run=runs,
         owner=owners,
         kind=st.sampled_from(["run.start", "run.pause", "run.settled", "run.end"]),
     )
-    def mark(self, handle: int, run: str, owner: str, kind: str) -> None:
+    def mark(self, run: str, owner: str, kind: str) -> None:
         self.now += 1
         data = {"thread_id": f"thread-{self.now % 2}"} if kind == "run.start" else {}
         if kind == "run.end":
             data = {"status": "failed", "settled": self.now % 2 == 0}
         event = Event(run_id=run, kind=kind, data=data, seq=self.last[run] + 1, at=float(self.now))
         found = self.memory.run(run)
-        if self.both(handle, "append", owner, [pack(run, found.epoch if found else 1, [event])]) is None:
+        if self.both(OWNERS.index(owner), "append", owner, [pack(run, found.epoch if found else 1, [event])]) is None:
             self.last[run] += 1
 
     @rule(handle=handles, run=runs, owner=owners, epoch=epochs)
