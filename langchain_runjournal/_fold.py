@@ -31,7 +31,8 @@ def advance(run: Run, event: Event) -> Run:
                 status=run.status if run.ended else RunStatus.RUNNING,
             )
         case "run.pause":
-            return run if run.ended else replace(run, status=RunStatus.PAUSED)
+            usage = _mapping(data.get("usage")) or run.usage
+            return run if run.ended else replace(run, status=RunStatus.PAUSED, usage=usage)
         case "run.stop":
             return run if run.ended or run.stop else replace(run, stop=_text(data.get("cause"), "stop"))
         case "run.settled":

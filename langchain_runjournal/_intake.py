@@ -15,16 +15,15 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Final, NamedTuple
 
 from ._clock import Clock
 from ._lane import Lane
 from ._overflow import Entry, Overflow
-from ._segments import encode_value
+from ._segments import encode_text, encode_value
 from ._spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 from .errors import RunFenced, RunJournalError, WriteFailed
-from .events import MARKS, Event, Kind
+from .events import DELTA, MARKS, Event, Kind
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -74,43 +73,47 @@ class Intake:
     def append(self, event: Event) -> None:
         """See `RunJournal.append`."""
         try:
-            value = event._value
-            if type(value) is str:
-                text = encode_basestring(value)
-                kind_of_record = TEXT
-                try:
-                    raw = text.encode()
-                except UnicodeEncodeError:
-                    text = encode_basestring_ascii(value)
-                    raw = text.encode()
-            else:
-                text = encode_value(event.kind, value)
-                kind_of_record = VALUE
-                raw = text.encode()
+            value, kind = event._value, event.kind
+            json = encode_value(kind, value)
+            type = TEXT if isinstance(value, str) else VALUE
             at = round(event.at * 1000) if event.at else self._wall()
-            with self._lock:
-                if self.closed:
-                    self._refuse_late(event.run_id)
-                    return
-                if self._inside:
-                    # Kept when the outer append of this thread returns, which is before this one can be observed to have.
-                    self._nested.append(Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
-                    return
-                try:
-                    self._inside = True
-                    if self._overflow or not self._place(
-                        event.run_id, event.kind, event.call_id, at, kind_of_record, text, raw
-                    ):
-                        self._keep_for_later(Entry(event.run_id, event.kind, event.call_id, at, kind_of_record, text))
-                    while self._nested:
-                        self._keep_for_later(self._nested.popleft())
-                        self.refill(16)
-                finally:
-                    self._inside = False
+            self._enter(event.run_id, kind, event.call_id, at, type, json, json.encode())
         except Exception:
             # Whatever it was, the agent goes on; the next barrier tells.
-            self.unreadable += 1
+            self.miss()
             logger.exception("an event could not be kept: %.200r", event)
+
+    def append_text(self, run_id: str, call: str, text: str) -> None:
+        """The text of a delta, as `append` keeps it, without an event around it. May raise."""
+        json = encode_text(text)
+        self._enter(run_id, DELTA, call, self._wall(), TEXT, json, json.encode())
+
+    def append_json(self, run_id: str, call: str | None, kind: Kind, json: str) -> None:
+        """The data of an event, as `encode_value` writes it. May raise."""
+        self._enter(run_id, kind, call, self._wall(), VALUE, json, json.encode())
+
+    def miss(self) -> None:
+        """Something could not even be made into an event: the next barrier tells."""
+        self.unreadable += 1
+
+    def _enter(self, run_id: str, kind: Kind, call: str | None, at: int, type: int, json: str, raw: bytes) -> None:
+        with self._lock:
+            if self.closed:
+                self._refuse_late(run_id)
+                return
+            if self._inside:
+                # Kept when the outer append of this thread returns, which is before this one can be observed to have.
+                self._nested.append(Entry(run_id, kind, call, at, type, json))
+                return
+            try:
+                self._inside = True
+                if self._overflow or not self._place(run_id, kind, call, at, type, json, raw):
+                    self._keep_for_later(Entry(run_id, kind, call, at, type, json))
+                while self._nested:
+                    self._keep_for_later(self._nested.popleft())
+                    self.refill(16)
+            finally:
+                self._inside = False
 
     def _place(
         self,

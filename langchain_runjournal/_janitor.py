@@ -8,6 +8,7 @@ from ._clock import Clock
 from ._ownership import Watch, living
 from ._recover import SpoolReport, drain
 from ._spool import spool_files
+from .events import Run
 from .stores import Owner, Store
 
 logger = logging.getLogger("langchain_runjournal")
@@ -26,6 +27,15 @@ class Janitor:
     def is_gone(self, owner: Owner) -> bool:
         """Whether the owner is known to be gone."""
         return self._watch.verdict(owner, self._clock.monotonic()) == "gone"
+
+    def is_free(self, run: Run) -> bool:
+        """Whether nobody can write this run any more. What its owner left in its spool is then brought in."""
+        owner = next((owner for owner in self.store.owners() if owner.owner_id == run.owner), None)
+        if owner is not None and not self.is_gone(owner):
+            return False
+        if run.owner is not None:
+            self.collect_from(run.owner)
+        return True
 
     def collect(self) -> None:
         """Bring into the store what processes that are gone have left in their spools."""

@@ -14,8 +14,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from . import _follow, _process
+from . import _follow, _messages, _process, _transcript
 from ._arguments import count, positive, seconds, text
+from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
 from ._ownership import new_owner
@@ -28,6 +29,7 @@ from .events import CAUSES, Cause, Event, Run, RunStatus
 from .stores import Store, Synchronous, open_store
 
 if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
     from typing_extensions import Self
 
 logger = logging.getLogger("langchain_runjournal")
@@ -71,6 +73,7 @@ class RunJournal:
         except BaseException:
             self._store.close()
             raise
+        self._capture = Capture(self)
         _process.register(self)
 
     def _start(self, not_ours: frozenset[str]) -> None:
@@ -213,6 +216,18 @@ class RunJournal:
         """Same as :meth:`read`, without blocking the loop."""
         return await self._off_loop(partial(self.read, run_id, after, limit))
 
+    def transcript(self, run_id: str) -> list[BaseMessage]:
+        """The messages of a run, from the journal alone: what was put in, the model's answers, the results of its tools.
+
+        A call that was cut off, or that is not complete yet, is its partial message (see `is_partial`). What a retry
+        replaced, helper calls and subagents are left out; their events are there. Raises `RunNotFound`.
+        """
+        return _messages.load(run_id, _transcript.transcript(run_id, self.read(run_id)))
+
+    async def atranscript(self, run_id: str) -> list[BaseMessage]:
+        """Same as :meth:`transcript`, without blocking the loop."""
+        return await self._off_loop(partial(self.transcript, run_id))
+
     def follow(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Every event of a run with a larger seq than `after`: what is there, then live, each once and in order.
 
@@ -287,12 +302,7 @@ class RunJournal:
             return False
         if run.owner == self.owner_id:
             return True
-        owner = next((owner for owner in self._store.owners() if owner.owner_id == run.owner), None)
-        if owner is not None and not self._writer.janitor.is_gone(owner):
-            return False
-        if run.owner is not None:
-            self._writer.janitor.collect_from(run.owner)
-        if not self._store.claim(run_id, self.owner_id, run.epoch):
+        if not self._writer.janitor.is_free(run) or not self._store.claim(run_id, self.owner_id, run.epoch):
             return False
         run = self.run(run_id)
         self._writer.intake.adopt(run_id, run.epoch, run.last_seq)

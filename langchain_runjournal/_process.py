@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ._lane import Lane
 from ._ownership import living
-from .events import Event
+from .events import Event, Kind
 
 if TYPE_CHECKING:
     from ._intake import Intake
@@ -44,6 +44,21 @@ class Asleep:
             self._journal._intake.append(event)
         except Exception:
             logger.exception("an event was lost: the journal could not be opened in the forked process %d", os.getpid())
+
+    def append_text(self, run_id: str, call: str, text: str) -> None:
+        """Revive, then append there."""
+        self.revive()
+        self._journal._intake.append_text(run_id, call, text)
+
+    def append_json(self, run_id: str, call: str | None, kind: Kind, json: str) -> None:
+        """Revive, then append there."""
+        self.revive()
+        self._journal._intake.append_json(run_id, call, kind, json)
+
+    def miss(self) -> None:
+        """Revive, so that a barrier can tell."""
+        self.revive()
+        self._journal._intake.miss()
 
     def revive(self) -> None:
         """Give this process a thread, a spool and an owner of its own."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from ._lane import Lane
-from ._spool import CALL, OPEN, TEXT, Record, SpoolScan
+from ._spool import CALL, OPEN, Record, SpoolScan
 from .errors import RunFenced, SeqGap
 from .events import DELTA, Kind
 from .stores import Store
@@ -127,7 +127,7 @@ class _Found:
         else:
             self._continue_after(lane, record.seq - 1)
             text = record.payload.decode()
-            kind = DELTA if record.type == TEXT else text[2 : text.index('"', 2)]
+            kind = text[2 : text.index('"', 2)] if text[0] == "[" else DELTA
             lane.add(record.at, lane.spool_call, cast(Kind, kind), text)
             self._waiting += 1
             if self._waiting >= _BATCH:

@@ -3,7 +3,8 @@
 Rule: a segment is columns of text that are joined, never parsed, to be merged. Writing a row for each token costs 30 to
 60 times as much; a segment of any length costs one row, and two neighbouring segments merge by concatenation:
 
-- `body`  the values, as JSON, joined by commas: a string is the text of a delta, ``["kind", {...}]`` is anything else;
+- `body`  the values, as JSON, joined by commas: a string is the text of a delta, ``{...}`` any other delta,
+  ``["kind", {...}]`` anything else;
 - `calls` flat pairs ``seq,call``: from that seq on, events belong to that call;
 - `ats`   for each event but the first, the milliseconds since the event before it (less than 0 when the clock was set
   back); `t0` and `t1` are the wall clock of the first and the last.
@@ -41,20 +42,21 @@ class Segment(NamedTuple):
     marks: tuple[Event, ...] = ()
 
 
-def encode_value(kind: str, value: str | Mapping[str, Any]) -> str:
+def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
     """The JSON of one event's data, in a form that is always valid UTF-8.
 
     What JSON cannot hold becomes its repr: a journal that refuses an event because of one odd object would lose the rest
     of it too. Does not raise.
     """
-    if isinstance(value, str):
-        return encode_text(value)
+    if isinstance(data, str):
+        return encode_text(data)
+    value = dict(data) if kind == DELTA else [kind, data]
     try:
-        text = _dumps([kind, value])
+        text = _dumps(value)
         if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
             raise RecursionError  # a reader, somewhere else in its own stack, must be able to follow
     except (TypeError, ValueError, RecursionError):
-        text = _dumps([kind, _plain(value, 0)])
+        text = _dumps(_plain(value, 0))
     # Escaping everything is the rare way out for half of a surrogate pair somewhere inside.
     return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
@@ -112,8 +114,8 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
     # The rule of nearly every segment: nothing but text.
     if set(map(type, values)) <= {str}:
         return thaw_events(segment.run_id, repeat(DELTA), values, calls, first, ats)
-    kinds = [DELTA if type(value) is str else value[0] for value in values]
-    datas = [value if type(value) is str else value[1] for value in values]
+    kinds = [value[0] if type(value) is list else DELTA for value in values]
+    datas = [value[1] if type(value) is list else value for value in values]
     return thaw_events(segment.run_id, cast("list[Kind]", kinds), datas, calls, first, ats)
 
 

@@ -138,6 +138,13 @@ class Event(_Fields):
         value = self._value
         return {"text": value} if isinstance(value, str) else value
 
+    @property
+    def text(self) -> str:
+        """The words that this delta adds to what the user sees; empty for any other event, and for arguments or thinking."""
+        if isinstance(self._value, str):
+            return self._value
+        return visible_text(self._value) if self.kind == DELTA else ""
+
     def to_dict(self) -> dict[str, Any]:
         """The event as a plain dict for JSON, for an SSE frame or a log line."""
         return {
@@ -193,6 +200,18 @@ def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:
         if type(text) is str:
             return text
     return data
+
+
+def visible_text(delta: Mapping[str, Any]) -> str:
+    """The words among what a delta adds."""
+    text, blocks = delta.get("text"), delta.get("blocks")
+    words = [text] if isinstance(text, str) else []
+    for block in blocks if isinstance(blocks, list) else ():
+        if isinstance(block, str):
+            words.append(block)
+        elif isinstance(block, Mapping) and block.get("type") == "text" and isinstance(block.get("text"), str):
+            words.append(block["text"])
+    return "".join(words)
 
 
 def thaw_events(

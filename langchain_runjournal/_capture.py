@@ -1,0 +1,296 @@
+"""What callbacks mean for a run: which events they become, when a run begins and ends.
+
+Rule: a run is what its root does. It begins with the first callback that has no parent here, and ends when that one ends;
+what happens to a model call or a tool in it never ends it. LangChain's callbacks come in by `JournalCallbackHandler`, which
+also writes down the tokens; everything else is here, under the lock of the tracker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _translate
+from ._partial import is_visible
+from ._tracker import Node, Root, Tracker, key_of
+from ._translate import Data
+from .events import DELTA, Event, Kind
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Capture:
+    """All handlers of one journal."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
+        self._journal = weakref.proxy(journal)
+        self.tracker = Tracker()
+        self.tracker.on_gone = self._gone
+
+    # --- beginnings ---------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        owner: object,
+        run_id: Any,
+        parent_run_id: Any,
+        metadata: Mapping[str, Any] | None,
+        name: str | None,
+    ) -> Node | None:
+        """Something begins; a run with it, if it has no parent here. None if another handler records it."""
+        metadata = metadata or _NOTHING
+        namespace = str(metadata.get("langgraph_checkpoint_ns") or "")
+        # An update of a graph's state reports itself as a chain. It is no run.
+        muted = name is not None and name.endswith("UpdateState")
+        node = self.tracker.open(run_id, parent_run_id, namespace, owner, muted=muted, loop=_on_a_loop())
+        if node is not None and node.parent is None:
+            data: Data = {"thread_id": metadata.get("thread_id"), "name": name, "metadata": dict(metadata)}
+            if parent_run_id is not None:
+                data["parent_run_id"] = str(parent_run_id)
+            self._put(node.root, "run.start", data)
+        return node
+
+    def chain(self, node: Node, inputs: Any, metadata: Mapping[str, Any] | None, name: str | None) -> None:
+        """A chain begins: the root, a task of a graph, or anything in between."""
+        metadata = metadata or _NOTHING
+        node.is_task = node.parent is not None and bool(name) and metadata.get("langgraph_node") == name
+        if node.parent is not None:
+            return
+        messages = _translate.input_messages(inputs)
+        if messages is not None:
+            # All that is put into a thread is new to it. Without a thread, it is what was said before as well.
+            self._input(node.root, messages if metadata.get("thread_id") else _translate.newest(messages))
+
+    def model(
+        self,
+        node: Node,
+        serialized: Any,
+        messages: Any,
+        metadata: Mapping[str, Any] | None,
+        tags: Iterable[str] | None,
+        params: Any,
+    ) -> None:
+        """A model call begins."""
+        metadata, root = metadata or _NOTHING, node.root
+        if not root.asked_something and "langgraph_node" not in metadata:
+            # Nobody has said what was asked but the model itself. A graph's state says it, or nobody should.
+            asked = _translate.newest(_translate.input_messages(messages) or [])
+            self._input(root, [message for message in asked if message["type"] == "human"])
+        node.model = _translate.model_name(serialized, metadata, params)
+        helper = _translate.is_helper(metadata, tags or ())
+        role = "subagent" if node.inside is not None else "helper" if helper else "answer"
+        data: Data = {"model": node.model, "role": role, **_translate.place_of(metadata)}
+        if node.inside is not None:
+            data["inside"] = node.inside
+        if metadata.get("ls_provider"):
+            data["provider"] = metadata["ls_provider"]
+        data.update(root.scope(node.namespace).begin_call())
+        if node.parent is not None:
+            node.parent.calls.append(node.id)
+        self._put(root, "llm.start", data, node.id)
+
+    def tool(self, node: Node, name: str | None, args: Any, tool_call_id: str | None, metadata: Any) -> None:
+        """A tool begins."""
+        data: Data = {"tool_call_id": tool_call_id, "name": name, "args": args, **_translate.place_of(metadata or _NOTHING)}
+        if node.inside is not None:
+            data["inside"] = node.inside
+        self._put(node.root, "tool.start", data, node.id)
+        node.tool_call_id = tool_call_id
+        # What happens below it happens inside of it.
+        node.inside = tool_call_id or node.id
+
+    def _input(self, root: Root, messages: list[Data]) -> None:
+        root.asked_something = True
+        for message in messages:
+            self._put(root, "llm.human.input", {"message": message})
+
+    # --- endings ------------------------------------------------------------------------------------------------------
+
+    def respond(self, node: Node, response: Any) -> None:
+        """A model call is complete."""
+        root = node.root
+        data = _translate.response_data(response, node.id)
+        usage = data.pop("usage", None)
+        if usage and not data["message"]["data"].get("usage_metadata"):
+            data["usage"] = usage
+        if node.cut and node.said:
+            # Its partial message stands, and the words that came since are there. What it has cost is still news.
+            if usage:
+                self._put(root, DELTA, {"usage": usage}, node.id)
+        else:
+            self._put(root, "llm.ai.response", data, node.id)
+            if not root.over and node.inside is None:
+                root.requests.update(_translate.request_ids(data["message"]))
+        if not node.cut:
+            self._spend(node, usage, complete=True)
+        self._close(node, None)
+
+    def fail(self, node: Node, error: BaseException) -> None:
+        """A model call is over without an answer."""
+        if not node.cut:
+            if not _translate.is_abort(error):
+                self._put(node.root, "llm.error", {"error": _translate.error_text(error)}, node.id)
+            self._cut(node, _translate.ending(error, self._asked(node.root), from_within=True))
+        self._close(node, error)
+
+    def finish(self, node: Node, output: Any) -> None:
+        """A chain has ended well."""
+        root = node.root
+        if node.is_task and not root.over:
+            self._take_results(root, node, output)
+            if root.scopes.pop(node.namespace, None) is not None:
+                node.calls.clear()
+        elif node.parent is not None:
+            node.parent.calls += node.calls
+        self._close(node, None)
+
+    def break_off(self, node: Node, error: BaseException) -> None:
+        """A chain has ended with an error: what the models below it said has come to nothing, if the run goes on."""
+        if node.calls and not node.root.over:
+            failed = node.root.scope(node.namespace).failed
+            failed += [id for id in node.calls if id not in failed]
+        self._close(node, error)
+
+    def result(self, node: Node, output: Any) -> None:
+        """A tool has ended well."""
+        root = node.root
+        data = _translate.result_data(output, node.tool_call_id)
+        self._result(root, data, node.id, node.parent.inside if node.parent is not None else None)
+        if node.namespace and not root.over and "message" in data:
+            for message in _translate.tool_messages(output):
+                root.scope(node.namespace).results[message.tool_call_id] = message
+        self._close(node, None)
+
+    def tool_error(self, node: Node, error: BaseException) -> None:
+        """A tool has ended with an error, or waits for a human."""
+        data: Data = {"tool_call_id": node.tool_call_id, "error": _translate.error_text(error)}
+        if _translate.is_bubbling(error):
+            data = {"tool_call_id": node.tool_call_id, "interrupted": True}
+        self._put(node.root, "tool.error", data, node.id)
+        self._close(node, error)
+
+    def pause(self, event: Any) -> None:
+        """A graph waits for a human."""
+        node = self.tracker.nodes.get(key_of(event.run_id)) if event.run_id is not None else None
+        if node is None or node.root.over or event.checkpoint_ns:
+            return  # a graph inside of another, which hears of it and pauses as well, or goes on
+        node.root.paused = True
+        self._put(node.root, "run.pause", {**_translate.interrupt_data(event), "usage": node.root.usage})
+
+    def resume(self, event: Any) -> None:
+        """A graph goes on after it has waited for a human."""
+        node = self.tracker.nodes.get(key_of(event.run_id)) if event.run_id is not None else None
+        if node is not None and not event.checkpoint_ns:
+            node.root.paused = False
+
+    # --- the end of a run ---------------------------------------------------------------------------------------------
+
+    def _close(self, node: Node, error: BaseException | None) -> None:
+        self.tracker.close(node)
+        root = node.root
+        if node.parent is not None:
+            if error is not None:
+                root.last_error = id(error)
+        elif not root.over:
+            from_within = error is not None and root.last_error == id(error)
+            self._end(root, _translate.ending(error, self._asked(root), from_within=from_within))
+
+    def _end(self, root: Root, ending: Data) -> None:
+        waits = root.paused and ending["status"] == "completed"
+        left = self.tracker.leave(root)
+        for node in left:
+            if node.model is not None and not waits:
+                if ending["status"] != "completed":
+                    self._cut(node, ending)
+                else:
+                    self._spend(node, None, complete=False)  # it may still end, for nobody
+        if not waits:
+            self._put(root, "run.end", {**ending, "usage": root.usage}, late=False)
+
+    def _cut(self, node: Node, ending: Data) -> None:
+        """A model call is cut off: it will be replaced, or its partial message stands."""
+        root = node.root
+        node.cut = True
+        if node.said:
+            data = {"cause": ending.get("cause"), "error": ending.get("error")}
+            self._put(root, "llm.ai.partial", {key: value for key, value in data.items() if value}, node.id, late=False)
+        self._spend(node, None, complete=False)
+        if not root.over:
+            root.scope(node.namespace).failed.append(node.id)
+            if node.parent is not None and node.id in node.parent.calls:
+                node.parent.calls.remove(node.id)
+
+    def _gone(self, node: Node) -> None:
+        """Nobody works on it any more, and nobody has said so: a cancelled `ainvoke`, a stream that was left."""
+        root = node.root
+        if root.over:
+            return
+        ending = {"status": "interrupted", "cause": self._asked(root) or ("stop" if root.loop else "disconnect")}
+        if node.model is not None and not node.cut:
+            self._cut(node, ending)
+        if node.parent is None:
+            self.tracker.close(node)
+            self._end(root, ending)
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _take_results(self, root: Root, node: Node, output: Any) -> None:
+        """Tool messages that a task of the graph gives, and no tool has: an unknown tool, an error that was caught, a
+        human's refusal, a result that middleware has changed."""
+        scope = root.scopes.get(node.namespace)
+        known = scope.results if scope is not None else {}
+        if not known and not root.requests:
+            return
+        for message in _translate.tool_messages(output):
+            id = message.tool_call_id
+            changed = id in known and known[id] is not message and known[id] != message
+            if changed or id in root.requests:
+                data = {"tool_call_id": id, "message": _translate.message_data(message)}
+                self._result(root, data, None, node.inside)
+
+    def _result(self, root: Root, data: Data, call_id: str | None, inside: str | None) -> None:
+        if inside is not None:
+            data["inside"] = inside
+        else:
+            root.requests.discard(data["tool_call_id"])
+        self._put(root, "llm.tool.result", data, call_id)
+
+    def _spend(self, node: Node, usage: Mapping[str, Any] | None, *, complete: bool) -> None:
+        """Count what a call has cost: what the provider says of it, or has said before it was cut off."""
+        total = node.root.usage.setdefault(node.model or "unknown", {"calls": 0})
+        total["calls"] += 1
+        reported = usage if complete and usage else node.usage
+        if reported:
+            _translate.add_usage(total, reported)
+        if not (complete and reported):
+            total["incomplete"] = total.get("incomplete", 0) + 1
+
+    def _asked(self, root: Root) -> str | None:
+        asked: str | None = self._journal.stop_requested(root.run_id)
+        return asked
+
+    def _put(self, root: Root, kind: Kind, data: Data, call_id: str | None = None, *, late: bool | None = None) -> None:
+        if root.over if late is None else late:
+            data["late"] = True
+        if not root.muted:
+            self._journal.append(Event(run_id=root.run_id, kind=kind, data=data, call_id=call_id))
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def delta_is_visible(data: Data) -> bool:
+    """Whether a delta shows the user anything."""
+    text = data.get("text")
+    return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))

@@ -1,0 +1,39 @@
+"""Messages, between what the journal holds and LangChain's objects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ._partial import origin_of
+from ._translate import Data
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+logger = logging.getLogger("langchain_runjournal")
+
+
+def is_partial(message: BaseMessage) -> bool:
+    """Whether a message is what was left of an answer that was cut off. Why it was is in
+    ``message.additional_kwargs["runjournal"]["reason"]``."""
+    return origin_of(message) == "partial"
+
+
+def is_synthetic(message: BaseMessage) -> bool:
+    """Whether a message is a tool result that nothing but the journal has made, because the real one was never to be had."""
+    return origin_of(message) == "synthetic"
+
+
+def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
+    """LangChain's objects. One that cannot be read any more is left out with a warning, and not the rest with it."""
+    from langchain_core.messages import messages_from_dict
+
+    messages: list[BaseMessage] = []
+    for data in found:
+        try:
+            messages += messages_from_dict([data])
+        except Exception:
+            logger.warning("a message of run %s cannot be read; its event holds it", run_id, exc_info=True)
+    return messages

@@ -1,0 +1,139 @@
+"""Pure: what of a cut-off answer may stand in a thread.
+
+Rule: the words as they were received, and nothing that a provider would refuse or a program could execute. Whatever is left
+out stays in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ._streamed import Streamed
+from ._translate import Data
+
+MARK: Final = "runjournal"
+"""Where in `additional_kwargs` a message says that it comes from here."""
+_KEPT_METADATA: Final = ("model_name", "model", "model_provider", "output_version")
+_THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+_REQUESTS: Final = frozenset(
+    {
+        "tool_use",
+        "tool_call",
+        "tool_call_chunk",
+        "invalid_tool_call",
+        "input_json_delta",
+        "function_call",
+        "custom_tool_call",
+        "computer_call",
+        "mcp_call",
+    }
+)
+_SERVER_REQUESTS: Final = frozenset({"server_tool_use", "server_tool_call", "server_tool_call_chunk", "mcp_tool_use"})
+
+
+def partial_message(streamed: Streamed, *, run_id: str, call_id: str, reason: str) -> Data | None:
+    """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
+    content = _kept(streamed.content)
+    if content is None:
+        return None
+    mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
+    calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in streamed.calls]
+    if calls:
+        # Told, not asked for: a request that nobody will answer makes the provider refuse the thread.
+        mark["calls"] = calls
+    metadata: Data = {key: streamed.metadata[key] for key in _KEPT_METADATA if key in streamed.metadata}
+    data = {
+        "type": "ai",
+        "content": content,
+        "id": streamed.id,
+        "response_metadata": {**metadata, "finish_reason": "interrupted"},
+        "additional_kwargs": {MARK: mark},
+    }
+    return {"type": "ai", "data": data}
+
+
+def is_final(args: Any) -> bool:
+    """Whether the arguments of a tool call have come to their end: strictly: half a JSON can pass for a whole one."""
+    try:
+        return isinstance(args, str) and isinstance(json.loads(args), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_visible(content: Any) -> bool:
+    """Whether a chunk with this content shows the user anything. What is blank until the end is no answer."""
+    if isinstance(content, str):
+        return bool(content) and not content.isspace()
+    return isinstance(content, list) and any(_shows(block) for block in content)
+
+
+def _kept(content: str | list[Any]) -> str | list[Any] | None:
+    if isinstance(content, str):
+        return content if is_visible(content) else None
+    blocks = [block for block in content if isinstance(block, Mapping)]
+    answered = {block.get("tool_use_id") or block.get("tool_call_id") for block in blocks} - {None}
+    asked = {block.get("id") for block in blocks if block.get("type") in _SERVER_REQUESTS}
+    kept: list[Any] = []
+    follows = False
+    for block in reversed(content):
+        if _may_stay(block, answered & asked, follows):
+            kept.append(_cleaned(block))
+            follows = True
+    kept.reverse()
+    return kept if is_visible(kept) else None
+
+
+def _may_stay(block: Any, paired: set[Any], follows: bool) -> bool:
+    """Whether a block can be sent back to the provider. `follows`: something that can comes behind it."""
+    if isinstance(block, str):
+        return block != ""
+    kind = str(block.get("type"))
+    if kind in _THINKING:
+        # A signature is the last thing that a thought gets, and a thought may not be the last thing that is said.
+        return follows and is_signed(block)
+    if kind in _SERVER_REQUESTS:
+        return block.get("id") in paired
+    if block.get("tool_use_id") or block.get("tool_call_id"):
+        return (block.get("tool_use_id") or block.get("tool_call_id")) in paired
+    if kind == "text":
+        return bool(block.get("text"))
+    return kind not in _REQUESTS
+
+
+def is_signed(block: Mapping[str, Any]) -> bool:
+    """Whether the provider has vouched for a thought: it refuses those that it has not."""
+    if block.get("type") == "redacted_thinking":
+        return bool(block.get("data"))
+    inner = block.get("reasoning_content")
+    places = (block, block.get("extras"), inner)
+    return any(isinstance(place, Mapping) and bool(place.get("signature")) for place in places)
+
+
+def _cleaned(block: Any) -> Any:
+    """The block without its place in the stream, and a text without the item id that only the provider's own record has."""
+    if isinstance(block, str):
+        return block
+    dropped = ("index", "id") if block.get("type") == "text" else ("index",)
+    return {key: value for key, value in block.items() if key not in dropped}
+
+
+def _shows(block: Any) -> bool:
+    if isinstance(block, str):
+        return is_visible(block)
+    if not isinstance(block, Mapping):
+        return False
+    kind = block.get("type")
+    if kind == "text":
+        return is_visible(block.get("text"))
+    hidden = kind in _THINKING or kind in _REQUESTS or kind in _SERVER_REQUESTS
+    return not hidden and not (block.get("tool_use_id") or block.get("tool_call_id"))
+
+
+def origin_of(message: Any) -> str | None:
+    """How a message came to be: partial, recovered or synthetic; None for one that is not of our making."""
+    kwargs = getattr(message, "additional_kwargs", None)
+    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
+    origin = mark.get("origin") if isinstance(mark, Mapping) else None
+    return origin if isinstance(origin, str) else None

@@ -1,0 +1,236 @@
+"""What is going on in the runs that a journal captures: which call belongs to which run, and what has not ended yet.
+
+Rule: what is kept of a call does not grow with it, and is gone when it is over, also when LangChain never says so. A
+cancelled `ainvoke` ends without any callback; then the id of the run, an object that LangChain holds as long as somebody
+works on the run, is gone, and that is how we know (`_Tie`). See `_holder` for ids that the caller holds as well.
+
+One tracker serves all handlers of a journal, so that two of them on one run do not record it twice: whoever sees a call
+begin records it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from . import _translate
+from ._translate import Data
+
+_MOST_LEFT: Final = 10_000
+"""How many calls of ended runs are waited for, should something else hold the ids of all of them."""
+_STARTS: Final = ("on_chat_model_start", "on_llm_start")
+_DEEPEST: Final = 20
+
+
+class _Tie(weakref.ref[Any]):
+    """Notices that nobody works on a call any more."""
+
+    __slots__ = ("key",)
+    key: int
+
+
+class Scope:
+    """One task of a graph, or all that is in no graph: what a retry there stands for."""
+
+    __slots__ = ("failed", "results", "rounds")
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        """Calls whose answers came to nothing, and that the next call will replace."""
+        self.rounds = 0
+        self.results: dict[str, Any] = {}
+        """The tool messages of this task, until it has ended: middleware may change them on their way."""
+
+    def begin_call(self) -> Data:
+        """The attempt that a new call is, and the calls that it replaces."""
+        if not self.failed:
+            return {"attempt": 1}
+        self.rounds += 1
+        replaced, self.failed = self.failed, []
+        return {"attempt": self.rounds + 1, "replaces": replaced}
+
+
+class Root:
+    """One run."""
+
+    def __init__(self, run_id: str, *, muted: bool, loop: bool) -> None:
+        self.run_id = run_id
+        self.muted = muted
+        self.loop = loop
+        """Whether it began on an event loop."""
+        self.over = False
+        """Whether it has ended, or waits for a human: what comes now is late."""
+        self.paused = False
+        self.asked_something = False
+        """Whether its human input is known."""
+        self.usage: dict[str, Data] = {}
+        self.scopes: dict[str, Scope] = {}
+        self.open: dict[int, Node] = {}
+        self.requests: set[str] = set()
+        """Tool calls that were asked for and have no result yet."""
+        self.last_error = 0
+        """The id of the exception that came last out of a part of the run."""
+
+    def scope(self, namespace: str) -> Scope:
+        found = self.scopes.get(namespace)
+        if found is None:
+            found = self.scopes[namespace] = Scope()
+        return found
+
+
+class Node:
+    """One LangChain run: a chain, a tool, or a model call."""
+
+    __slots__ = (
+        "calls",
+        "cut",
+        "id",
+        "inside",
+        "is_task",
+        "key",
+        "message_id",
+        "metadata",
+        "model",
+        "namespace",
+        "on_events",
+        "owner",
+        "parent",
+        "root",
+        "run_id",
+        "said",
+        "spoke",
+        "tie",
+        "tool_call_id",
+        "usage",
+    )
+
+    def __init__(self, key: int, id: str, root: Root, parent: Node | None, namespace: str, owner: object) -> None:
+        self.key = key
+        self.id = id
+        self.root = root
+        self.run_id = root.run_id
+        self.parent = parent
+        self.namespace = namespace
+        self.owner = owner
+        """The handler that records it."""
+        self.tie: _Tie | None = None
+        self.inside: str | None = parent.inside if parent is not None else None
+        """The tool call in which it happens."""
+        self.is_task = False
+        self.calls: list[str] = []
+        """The model calls below it whose answers it has not given to anybody yet."""
+        # Of a model call:
+        self.model: str | None = None
+        self.message_id: str | None = f"{_translate.RUN_ID_PREFIX}{id}"
+        self.metadata: Mapping[str, Any] = {}
+        self.spoke = False
+        """Whether it has any delta."""
+        self.said = False
+        """Whether it has shown the user anything."""
+        self.on_events = False
+        self.cut = False
+        self.usage: Data | None = None
+        # Of a tool:
+        self.tool_call_id: str | None = None
+
+
+def _holder() -> object | None:
+    """What lives as long as the `agenerate` that calls us, if one does: its callback manager.
+
+    That is the one place where LangChain says nothing of a cancellation, and the caller may keep the id of the run that he
+    has chosen for ever. Everywhere else there is an ending to wait for, and the id will do.
+    """
+    manager, frame = None, sys._getframe(1)
+    for _ in range(_DEEPEST):
+        if frame.f_code.co_name == "agenerate":
+            return manager
+        if frame.f_code.co_name in _STARTS:
+            caller = frame.f_locals.get("self")
+            manager = caller if type(caller).__name__.endswith("CallbackManager") else manager
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
+def key_of(run_id: Any) -> int:
+    """What stands for a run id here; not the object itself, which must be able to go."""
+    return run_id.int if isinstance(run_id, UUID) else UUID(str(run_id)).int
+
+
+class Tracker:
+    """The runs of one journal that go on. Use it under its lock, but for `nodes.get`."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+        # Reentrant: the garbage collector may close somebody's generator in the middle of ourselves, and LangChain then
+        # tells us, on this thread. So whatever happens under the lock first says that it has, and then does it.
+        self._lock = threading.RLock()
+        self._gone: deque[int] = deque()
+        self._left: deque[int] = deque()
+        self.on_gone: Callable[[Node], None] = lambda node: None
+        """Called, under the lock, with a node that nobody works on any more and that never said that it ended."""
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._sweep()
+
+    def open(
+        self, run_id: Any, parent_run_id: Any, namespace: str, owner: object, *, muted: bool, loop: bool
+    ) -> Node | None:
+        """A node that begins; None if it is known already, through another handler."""
+        key = key_of(run_id)
+        if key in self.nodes:
+            return None
+        parent = self.nodes.get(key_of(parent_run_id)) if parent_run_id is not None else None
+        id = str(run_id)
+        root = Root(id, muted=muted, loop=loop) if parent is None else parent.root
+        node = self.nodes[key] = root.open[key] = Node(key, id, root, parent, namespace, owner)
+        held = _holder() if parent is None else None
+        if held is not None or isinstance(run_id, UUID):
+            node.tie = _Tie(run_id if held is None else held, self._untied)
+            node.tie.key = key
+        return node
+
+    def close(self, node: Node) -> None:
+        """It has ended: nothing more is expected of it."""
+        node.tie = None
+        self.nodes.pop(node.key, None)
+        node.root.open.pop(node.key, None)
+
+    def leave(self, root: Root) -> list[Node]:
+        """The run is over. What has not ended yet may still speak, or never will."""
+        root.over = True
+        root.scopes.clear()
+        root.requests.clear()
+        left = list(root.open.values())
+        root.open.clear()
+        self._left.extend(node.key for node in left)
+        while len(self._left) > _MOST_LEFT:
+            self.nodes.pop(self._left.popleft(), None)
+        return left
+
+    def _untied(self, tie: weakref.ref[Any]) -> None:
+        # Wherever the garbage collector happens to run, and be it in the middle of ourselves.
+        if isinstance(tie, _Tie):
+            self._gone.append(tie.key)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        while self._gone and self._lock.acquire(blocking=False):
+            try:
+                while self._gone:
+                    node = self.nodes.get(self._gone.popleft())
+                    if node is not None and (node.tie is None or node.tie() is None):
+                        self.on_gone(node)
+                        self.close(node)
+            finally:
+                self._lock.release()

@@ -1,0 +1,135 @@
+"""Pure: the events of a run -> its messages.
+
+Rule: a transcript is what the thread should hold of the run: what the caller put in, the model's answers, each followed by
+the results of its tool calls in the order of the calls. What a retry has replaced, what served the program only, and what
+happened inside of a tool are in the journal and not here. Nothing that a model says after the end of its run counts: the
+user has seen the end. A tool's result counts whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._partial import partial_message
+from ._streamed import Streamed
+from ._translate import Data, request_ids
+from .events import DELTA, Event
+
+
+@dataclass(slots=True)
+class _Call:
+    """One model call, as its events tell it."""
+
+    call_id: str
+    role: str
+    deltas: list[str | Mapping[str, Any]] = field(default_factory=list)
+    message: Data | None = None
+    cause: str | None = None
+    results: dict[str, Data] = field(default_factory=dict)
+
+
+class _Reader:
+    """What has been read of a run so far."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.inputs: list[Data] = []
+        self.parts: list[_Call | Data] = []
+        self.calls: dict[str | None, _Call] = {}
+        self.replaced: set[str] = set()
+        self.requests: dict[str, _Call] = {}
+        self.unasked: dict[str, int] = {}
+        self.status = "running"
+        self.cause: str | None = None
+        self.ended = False
+
+    def read(self, event: Event) -> None:
+        data = event.data
+        match event.kind:
+            case "llm.human.input":
+                self.inputs.append(data["message"])
+            case "llm.start" if not self.ended:
+                self._start(event, data)
+            case "llm.ai.response" if not self.ended:
+                self._respond(self.call_of(event), data["message"])
+            case "llm.ai.partial" if not self.ended:
+                self.call_of(event).cause = data.get("cause") or "error"
+            case "llm.tool.result" if isinstance(data.get("message"), Mapping) and not data.get("inside"):
+                self._answer(data["message"])
+            case "run.pause":
+                self.status = "paused"
+            case "run.end" if not self.ended:
+                self.ended, self.status, self.cause = True, data.get("status", "completed"), data.get("cause")
+            case _:
+                pass
+
+    def call_of(self, event: Event) -> _Call:
+        """The call that the event speaks of; one that nobody has seen begin is the user's."""
+        call = self.calls.get(event.call_id)
+        if call is None:
+            call = self.calls[event.call_id] = _Call(str(event.call_id), "answer")
+            self.parts.append(call)
+        return call
+
+    def _start(self, event: Event, data: Mapping[str, Any]) -> None:
+        call = self.call_of(event)
+        call.role = data.get("role", "answer")
+        self.replaced.update(data.get("replaces", ()))
+
+    def _respond(self, call: _Call, message: Data) -> None:
+        call.message = message
+        call.deltas.clear()
+        if call.role == "answer":
+            for id in request_ids(message):
+                self.requests[id] = call
+
+    def _answer(self, message: Data) -> None:
+        id = message["data"].get("tool_call_id")
+        call = self.requests.get(id)
+        if call is not None:
+            call.results[id] = message
+        elif id in self.unasked:
+            self.parts[self.unasked[id]] = message
+        else:
+            # Asked for in an earlier run, which waited for a human.
+            self.unasked[id] = len(self.parts)
+            self.parts.append(message)
+
+    def messages(self) -> list[Data]:
+        found = list(self.inputs)
+        for part in self.parts:
+            if not isinstance(part, _Call):
+                found.append(part)
+            elif part.role == "answer" and part.call_id not in self.replaced:
+                found += self._of(part)
+        return found
+
+    def _of(self, call: _Call) -> list[Data]:
+        if call.message is not None:
+            order = request_ids(call.message)
+            return [call.message, *(call.results[id] for id in order if id in call.results)]
+        if self.status == "completed":
+            return []  # the run went on without it
+        reason = call.cause or self.cause or ("running" if not self.ended else "error")
+        partial = partial_message(
+            Streamed(call.deltas, call.call_id), run_id=self.run_id, call_id=call.call_id, reason=reason
+        )
+        return [partial] if partial is not None else []
+
+
+def transcript(run_id: str, events: Iterable[Event]) -> list[Data]:
+    """The messages of a run, as LangChain's own dicts."""
+    reader = _Reader(run_id)
+    call_id: str | None = None
+    deltas: list[str | Mapping[str, Any]] | None = None
+    for event in events:
+        if event.kind == DELTA:
+            if not reader.ended:
+                if deltas is None or event.call_id != call_id:
+                    call_id, deltas = event.call_id, reader.call_of(event).deltas
+                deltas.append(event._value)
+        else:
+            reader.read(event)
+    return reader.messages()

@@ -1,0 +1,301 @@
+"""`JournalCallbackHandler`: what LangChain and LangGraph report, as events of a journal."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, ParamSpec, TypeVar, cast
+from uuid import UUID
+
+from langchain_core.tracers._streaming import _StreamingCallbackHandler
+from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
+
+from . import _translate
+from ._capture import delta_is_visible
+from ._journal import RunJournal
+from ._segments import encode_value
+from ._tracker import Node, key_of
+from .errors import InvalidArgument
+from .events import DELTA
+
+logger = logging.getLogger("langchain_runjournal")
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
+    """Whatever goes wrong with the record, the agent goes on; the journal's next barrier tells."""
+
+    @functools.wraps(method)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception:
+            logger.exception("what %s said could not be recorded", method.__name__)
+            cast("JournalCallbackHandler", args[0]).journal._intake.miss()
+
+    return guarded
+
+
+class JournalCallbackHandler(GraphCallbackHandler):
+    """Records in a journal whatever a LangChain or LangGraph run says and does. Drop it into
+    ``config={"callbacks": [JournalCallbackHandler(journal)]}``.
+
+    A token is safe from `kill -9` before your code gets it. The run's id is that of its root, the one that you can give as
+    ``config={"run_id": uuid}``; a model that is called without any chain around it is a run of its own. One handler serves
+    any number of runs, at the same time, in any number of threads and event loops; two of one journal on the same run
+    record it once. It never raises, never waits, and changes nothing that others see.
+
+    `capture_invoke`: have models stream inside of ``invoke`` and ``ainvoke`` too, so that a Stop there keeps its text. That
+    changes what happens, so it has to be asked for: the model's streaming endpoint is called (where it has one, and
+    ``disable_streaming`` does not forbid it), the id of the message becomes ``lc_run--<id>`` without the ``-0`` behind it,
+    other handlers get `on_llm_new_token` as well, providers may report usage and metadata differently, and LangGraph runs
+    the nodes through ``stream``. Without it, a call that is cut inside of ``invoke`` has no text to keep: nobody saw any.
+    """
+
+    run_inline = True
+    """On the thread that streams, in order, and before the consumer has the token."""
+    raise_error = False
+    ignore_llm = False
+    ignore_chat_model = False
+    ignore_chain = False
+    ignore_agent = False
+    ignore_retriever = False
+    ignore_retry = True
+    ignore_custom_event = True
+
+    def __init__(self, journal: RunJournal, *, capture_invoke: bool = False) -> None:
+        if not isinstance(journal, RunJournal):
+            raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
+        super().__init__()
+        self.journal = journal
+        self.capture_invoke = capture_invoke
+        self._capture = journal._capture
+        self._tracker = self._capture.tracker
+        self._streaming: dict[int, Node] = {}
+        """The model calls whose tokens are written down here, until they are over."""
+        if capture_invoke:
+            # LangChain and LangGraph ask for the class: where a handler is of this one, models stream.
+            self.__class__ = _InvokeCapturing
+
+    def __repr__(self) -> str:
+        return f"JournalCallbackHandler({self.journal!r}{', capture_invoke=True' if self.capture_invoke else ''})"
+
+    # --- tokens -------------------------------------------------------------------------------------------------------
+
+    def on_llm_new_token(
+        self,
+        token: str | list[str | dict[str, Any]],
+        *,
+        run_id: UUID,
+        chunk: Any = None,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        **about: Any,
+    ) -> Any:
+        """What a chunk adds, written down before anybody else has it."""
+        # For every token: as little as possible. What has the usual shape is told from the rest by these few looks.
+        try:
+            node = self._streaming[run_id.int]
+            fields = chunk.message.__dict__
+            if (
+                fields["id"] == node.message_id
+                and fields["response_metadata"] == node.metadata
+                and not fields["additional_kwargs"]
+                and fields["usage_metadata"] is None
+            ):
+                content, calls = fields["content"], fields["tool_call_chunks"]
+                if not calls and type(content) is str:
+                    if content:
+                        node.spoke = True
+                        if not node.said and not content.isspace():
+                            node.said = True
+                        self.journal._intake.append_text(node.run_id, node.id, content)
+                    return
+                short = _translate.short_json(content, calls)
+                if short is not None:
+                    node.spoke = True
+                    if not node.said and not calls:
+                        node.said = delta_is_visible({"blocks": content})
+                    self.journal._intake.append_json(node.run_id, node.id, DELTA, short)
+                    return
+        except (KeyError, AttributeError):
+            pass  # a plain text model, a call that is over, or a shape that nobody has thought of
+        except Exception:
+            logger.exception("a token could not be recorded")
+            self.journal._intake.miss()
+            return
+        self._token(token, chunk, run_id)
+
+    @_never_raises
+    def _token(self, token: Any, chunk: Any, run_id: Any) -> None:
+        node = self._streaming.get(key_of(run_id))
+        if node is None:
+            return  # recorded by another handler, or as events
+        fields = getattr(getattr(chunk, "message", None), "__dict__", None)
+        if fields is None:
+            text = getattr(chunk, "text", None) or token
+            data = {"text" if isinstance(text, str) else "blocks": text} if text else {}
+        else:
+            data = _translate.chunk_delta(fields, node.message_id, node.metadata)
+        self._delta(node, data)
+
+    @_never_raises
+    def on_stream_event(self, event: Any, *, run_id: UUID, **about: Any) -> Any:
+        """The other way in which models stream. A call that speaks both ways is recorded in this one."""
+        node = self._tracker.nodes.get(key_of(run_id))
+        if node is None or node.owner is not self:
+            return
+        data = _translate.stream_event_delta(event)
+        if not node.on_events:
+            node.on_events = True
+            self._streaming.pop(node.key, None)
+            if node.spoke:
+                # A model that reports its tokens by itself has told us of the first one already.
+                data["restart"] = True
+        self._delta(node, data)
+
+    def _delta(self, node: Node, data: dict[str, Any]) -> None:
+        if not data:
+            return
+        node.spoke = True
+        node.said = node.said or delta_is_visible(data)
+        if "id" in data:
+            node.message_id = data["id"]
+        if "metadata" in data:
+            node.metadata = dict(data["metadata"])
+        if "usage" in data:
+            node.usage = node.usage or {}
+            _translate.add_usage(node.usage, data["usage"])
+        if not node.root.muted:
+            self.journal._intake.append_json(node.run_id, node.id, DELTA, encode_value(DELTA, data))
+
+    # --- the rest --------------------------------------------------------------------------------------------------
+
+    @_never_raises
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A chat model is called."""
+        self._model(serialized, messages[0] if messages else [], run_id, about)
+
+    @_never_raises
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A plain text model is called."""
+        self._model(serialized, prompts[0] if prompts else "", run_id, about)
+
+    @_never_raises
+    def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A model call is complete."""
+        self._over(run_id, self._capture.respond, response)
+
+    @_never_raises
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A model call has failed, or was cut off in one of the ways that LangChain tells of."""
+        self._over(run_id, self._capture.fail, error)
+
+    @_never_raises
+    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A chain, a graph or a task of a graph begins."""
+        with self._tracker:
+            node = self._begin(serialized, run_id, about)
+            if node is not None:
+                self._capture.chain(node, inputs, about.get("metadata"), _name(serialized, about))
+
+    @_never_raises
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A chain has ended well."""
+        self._over(run_id, self._capture.finish, outputs)
+
+    @_never_raises
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A chain has failed, or was cancelled, or left."""
+        self._over(run_id, self._capture.break_off, error)
+
+    @_never_raises
+    def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
+        """A retriever is to the journal what any other chain is."""
+        with self._tracker:
+            self._begin(serialized, run_id, about)
+
+    @_never_raises
+    def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A retriever has ended well."""
+        self._over(run_id, self._capture.finish, None)
+
+    @_never_raises
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A retriever has failed."""
+        self._over(run_id, self._capture.break_off, error)
+
+    @_never_raises
+    def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
+        """A tool begins."""
+        with self._tracker:
+            node = self._begin(serialized, run_id, about)
+            if node is not None:
+                args = input_str if about.get("inputs") is None else about["inputs"]
+                name = _name(serialized, about)
+                self._capture.tool(node, name, args, about.get("tool_call_id"), about.get("metadata"))
+
+    @_never_raises
+    def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A tool has ended well; a synchronous one may do so long after its run has ended."""
+        self._over(run_id, self._capture.result, output)
+
+    @_never_raises
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A tool has failed, or waits for a human."""
+        self._over(run_id, self._capture.tool_error, error)
+
+    @_never_raises
+    def on_interrupt(self, event: GraphInterruptEvent) -> Any:
+        """A graph waits for a human. Its root then ends as if it were complete."""
+        with self._tracker:
+            self._capture.pause(event)
+
+    @_never_raises
+    def on_resume(self, event: GraphResumeEvent) -> Any:
+        """A graph goes on after it has waited for a human."""
+        with self._tracker:
+            self._capture.resume(event)
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, serialized: Any, run_id: Any, about: dict[str, Any]) -> Node | None:
+        name = _name(serialized, about)
+        return self._capture.begin(self, run_id, about.get("parent_run_id"), about.get("metadata"), name)
+
+    def _model(self, serialized: Any, asked: Any, run_id: Any, about: dict[str, Any]) -> None:
+        with self._tracker:
+            node = self._begin(serialized, run_id, about)
+            if node is not None:
+                # First of all: whatever cannot be understood below, its tokens are kept.
+                node.model = "unknown"
+                self._streaming[node.key] = node
+                params = about.get("invocation_params")
+                self._capture.model(node, serialized, asked, about.get("metadata"), about.get("tags"), params)
+
+    def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any) -> None:
+        """Something has ended, unless it has ended before, or another handler records it."""
+        with self._tracker:
+            node = self._tracker.nodes.get(key_of(run_id))
+            if node is not None and node.owner is self:
+                self._streaming.pop(node.key, None)
+                end(node, value)
+
+
+class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):
+    """The same, where models stream inside of `invoke` too. LangChain looks for this class, which has to give on what it
+    is shown."""
+
+    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[_T]) -> AsyncIterator[_T]:
+        return output
+
+    def tap_output_iter(self, run_id: UUID, output: Iterator[_T]) -> Iterator[_T]:
+        return output
+
+
+def _name(serialized: Any, about: dict[str, Any]) -> str | None:
+    name = about.get("name") or (serialized.get("name") if isinstance(serialized, dict) else None)
+    return None if name is None else str(name)
