@@ -138,7 +138,7 @@ class Streamed:
     """What a call has said, as far as it came."""
 
     def __init__(self, deltas: Iterable[str | Mapping[str, Any]], call_id: str) -> None:
-        self.id = self._own_id = f"{RUN_ID_PREFIX}{call_id}"
+        self.id = f"{RUN_ID_PREFIX}{call_id}"
         self._begin()
         self._add(deltas)
 
@@ -163,13 +163,12 @@ class Streamed:
                 key, index = next(name for name in delta if name != "index"), delta["index"]
                 words = self._words(key, index)
                 words.append(delta[key])
-                key = "" if key == "json" else key  # which is said in two places: not the fast way
             else:
                 self._grow(delta)
                 key = ""
 
     def _words(self, key: str, index: Any) -> _Text:
-        if key in ("args", "json"):
+        if key == "args":
             return self._calls.words(index, "args", {})
         return self._blocks().words(index, key, {"type": key})
 
@@ -179,6 +178,7 @@ class Streamed:
         return self._items
 
     def _grow(self, delta: Mapping[str, Any]) -> None:
+        first = not (self._text or self._items or self._calls.items or self.metadata)
         if delta.get("restart"):
             self._begin()
         text, id = delta.get("text"), delta.get("id")
@@ -187,6 +187,9 @@ class Streamed:
                 self._text.append(text)
             else:
                 self._items.add_text(text)
+        if isinstance(delta.get("json"), str):
+            self._words("args", delta["index"]).append(delta["json"])
+            self._blocks().words(delta["index"], "partial_json", {"type": "input_json_delta"}).append(delta["json"])
         if isinstance(delta.get("blocks"), list):
             self._blocks().add(delta["blocks"])
         if isinstance(delta.get("tool_calls"), list):
@@ -195,8 +198,8 @@ class Streamed:
             self._finish(delta["finish"])
         if isinstance(delta.get("metadata"), Mapping):
             self.metadata.update(delta["metadata"])
-        # As LangChain chooses among the ids of chunks: the first that the provider gave, and else its own.
-        if isinstance(id, str) and self.id == self._own_id and not id.startswith("lc_"):
+        # As LangChain chooses among the ids of chunks: the first that the provider gave, and else the first.
+        if isinstance(id, str) and ((self.id.startswith("lc_") and not id.startswith("lc_")) or first):
             self.id = id
 
     def _finish(self, block: Mapping[str, Any]) -> None:
@@ -217,4 +220,4 @@ class Streamed:
         return self._calls.finish()
 
 
-_WORDS: Final = frozenset({"args", "json", "text", "thinking", "reasoning"})
+_WORDS: Final = frozenset({"args", "text", "thinking", "reasoning"})

@@ -18,7 +18,7 @@ from langchain_runjournal import RunJournal, errors
 from langchain_runjournal.errors import RunJournalError
 
 PACKAGE = Path(langchain_runjournal.__file__).parent
-PURE = ["errors", "events", "_fold", "_replay", "_segments"]
+PURE = ["errors", "events", "_fold", "_partial", "_replay", "_segments", "_streamed", "_transcript", "_translate"]
 IMPURE = {
     "asyncio",
     "concurrent",
@@ -66,7 +66,7 @@ TWINS = [name for name in vars(RunJournal) if not name.startswith("_") and f"a{n
 
 def test_what_may_block_has_a_twin() -> None:
     """Every public method that may wait, and no other."""
-    assert set(TWINS) == {"claim", "close", "flush", "follow", "prune", "read", "run", "runs", "stop"}
+    assert set(TWINS) == {"claim", "close", "flush", "follow", "prune", "read", "run", "runs", "stop", "transcript"}
 
 
 @pytest.mark.parametrize("name", TWINS)
