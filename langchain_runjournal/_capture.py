@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _translate
 from ._partial import is_visible
-from ._tracker import Node, Root, Tracker, key_of
+from ._tracker import Node, Owner, Root, Tracker, key_of
 from ._translate import Data
 from .events import DELTA, Event, Kind
 
@@ -37,7 +37,7 @@ class Capture:
 
     def begin(
         self,
-        owner: object,
+        owner: Owner,
         run_id: Any,
         parent_run_id: Any,
         metadata: Mapping[str, Any] | None,
@@ -59,6 +59,7 @@ class Capture:
     def chain(self, node: Node, inputs: Any, metadata: Mapping[str, Any] | None, name: str | None) -> None:
         """A chain begins: the root, a task of a graph, or anything in between."""
         metadata = metadata or _NOTHING
+        node.name = name
         node.is_task = node.parent is not None and bool(name) and metadata.get("langgraph_node") == name
         if node.parent is not None:
             return
@@ -249,7 +250,7 @@ class Capture:
             return
         for message in _translate.tool_messages(output):
             id = message.tool_call_id
-            changed = id in known and known[id] is not message and known[id] != message
+            changed = id in known and _result_of(known[id]) != _result_of(message)
             if changed or id in root.requests:
                 data = {"tool_call_id": id, "message": _translate.message_data(message)}
                 self._result(root, data, None, node.inside)
@@ -280,6 +281,11 @@ class Capture:
             data["late"] = True
         if not root.muted:
             self._journal.append(Event(run_id=root.run_id, kind=kind, data=data, call_id=call_id))
+
+
+def _result_of(message: Any) -> tuple[Any, ...]:
+    """What of a tool message the model or the program sees; its name and id may be filled in on the way."""
+    return message.content, message.artifact, message.status
 
 
 def _on_a_loop() -> bool:

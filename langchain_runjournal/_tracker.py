@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from . import _translate
@@ -32,6 +32,13 @@ class _Tie(weakref.ref[Any]):
 
     __slots__ = ("key",)
     key: int
+
+
+class Owner(Protocol):
+    """The handler that records a node."""
+
+    streaming: dict[int, Node]
+    """The model calls whose tokens it writes down."""
 
 
 class Scope:
@@ -96,6 +103,7 @@ class Node:
         "message_id",
         "metadata",
         "model",
+        "name",
         "namespace",
         "on_events",
         "owner",
@@ -109,7 +117,7 @@ class Node:
         "usage",
     )
 
-    def __init__(self, key: int, id: str, root: Root, parent: Node | None, namespace: str, owner: object) -> None:
+    def __init__(self, key: int, id: str, root: Root, parent: Node | None, namespace: str, owner: Owner) -> None:
         self.key = key
         self.id = id
         self.root = root
@@ -121,6 +129,7 @@ class Node:
         self.tie: _Tie | None = None
         self.inside: str | None = parent.inside if parent is not None else None
         """The tool call in which it happens."""
+        self.name: str | None = None
         self.is_task = False
         self.calls: list[str] = []
         """The model calls below it whose answers it has not given to anybody yet."""
@@ -183,9 +192,7 @@ class Tracker:
         self._lock.release()
         self._sweep()
 
-    def open(
-        self, run_id: Any, parent_run_id: Any, namespace: str, owner: object, *, muted: bool, loop: bool
-    ) -> Node | None:
+    def open(self, run_id: Any, parent_run_id: Any, namespace: str, owner: Owner, *, muted: bool, loop: bool) -> Node | None:
         """A node that begins; None if it is known already, through another handler."""
         key = key_of(run_id)
         if key in self.nodes:
@@ -203,7 +210,7 @@ class Tracker:
     def close(self, node: Node) -> None:
         """It has ended: nothing more is expected of it."""
         node.tie = None
-        self.nodes.pop(node.key, None)
+        self._forget(node.key)
         node.root.open.pop(node.key, None)
 
     def leave(self, root: Root) -> list[Node]:
@@ -215,8 +222,13 @@ class Tracker:
         root.open.clear()
         self._left.extend(node.key for node in left)
         while len(self._left) > _MOST_LEFT:
-            self.nodes.pop(self._left.popleft(), None)
+            self._forget(self._left.popleft())
         return left
+
+    def _forget(self, key: int) -> None:
+        node = self.nodes.pop(key, None)
+        if node is not None:
+            node.owner.streaming.pop(key, None)
 
     def _untied(self, tie: weakref.ref[Any]) -> None:
         # Wherever the garbage collector happens to run, and be it in the middle of ourselves.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
@@ -74,7 +76,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
         self.capture_invoke = capture_invoke
         self._capture = journal._capture
         self._tracker = self._capture.tracker
-        self._streaming: dict[int, Node] = {}
+        self.streaming: dict[int, Node] = {}
         """The model calls whose tokens are written down here, until they are over."""
         if capture_invoke:
             # LangChain and LangGraph ask for the class: where a handler is of this one, models stream.
@@ -98,7 +100,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
         """What a chunk adds, written down before anybody else has it."""
         # For every token: as little as possible. What has the usual shape is told from the rest by these few looks.
         try:
-            node = self._streaming[run_id.int]
+            node = self.streaming[run_id.int]
             fields = chunk.message.__dict__
             if (
                 fields["id"] == node.message_id
@@ -131,7 +133,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
 
     @_never_raises
     def _token(self, token: Any, chunk: Any, run_id: Any) -> None:
-        node = self._streaming.get(key_of(run_id))
+        node = self.streaming.get(key_of(run_id))
         if node is None:
             return  # recorded by another handler, or as events
         fields = getattr(getattr(chunk, "message", None), "__dict__", None)
@@ -151,7 +153,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
         data = _translate.stream_event_delta(event)
         if not node.on_events:
             node.on_events = True
-            self._streaming.pop(node.key, None)
+            self.streaming.pop(node.key, None)
             if node.spoke:
                 # A model that reports its tokens by itself has told us of the first one already.
                 data["restart"] = True
@@ -165,7 +167,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
         if "id" in data:
             node.message_id = data["id"]
         if "metadata" in data:
-            node.metadata = dict(data["metadata"])
+            node.metadata = copy.deepcopy(data["metadata"])
         if "usage" in data:
             node.usage = node.usage or {}
             _translate.add_usage(node.usage, data["usage"])
@@ -263,8 +265,16 @@ class JournalCallbackHandler(GraphCallbackHandler):
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     def _begin(self, serialized: Any, run_id: Any, about: dict[str, Any]) -> Node | None:
-        name = _name(serialized, about)
-        return self._capture.begin(self, run_id, about.get("parent_run_id"), about.get("metadata"), name)
+        parent = about.get("parent_run_id") or self._fallback_around()
+        return self._capture.begin(self, run_id, parent, about.get("metadata"), _name(serialized, about))
+
+    def _fallback_around(self) -> UUID | None:
+        """The chain with fallbacks that we are in: LangChain tells its parts of nobody above them, unlike those of any other
+        chain, and only the context knows better."""
+        config = var_child_runnable_config.get()
+        parent = getattr((config or {}).get("callbacks"), "parent_run_id", None)
+        node = self._tracker.nodes.get(key_of(parent)) if parent is not None else None
+        return parent if node is not None and node.name == "RunnableWithFallbacks" else None
 
     def _model(self, serialized: Any, asked: Any, run_id: Any, about: dict[str, Any]) -> None:
         with self._tracker:
@@ -272,7 +282,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
             if node is not None:
                 # First of all: whatever cannot be understood below, its tokens are kept.
                 node.model = "unknown"
-                self._streaming[node.key] = node
+                self.streaming[node.key] = node
                 params = about.get("invocation_params")
                 self._capture.model(node, serialized, asked, about.get("metadata"), about.get("tags"), params)
 
@@ -281,7 +291,6 @@ class JournalCallbackHandler(GraphCallbackHandler):
         with self._tracker:
             node = self._tracker.nodes.get(key_of(run_id))
             if node is not None and node.owner is self:
-                self._streaming.pop(node.key, None)
                 end(node, value)
 
 

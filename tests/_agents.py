@@ -1,0 +1,102 @@
+"""Agents whose model follows a script, for tests of what is recorded of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from langchain_core.language_models import LLM, BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, GenerationChunk
+
+USAGE = {"input_tokens": 10, "output_tokens": 4, "total_tokens": 14}
+
+
+def words(*said: str, usage: bool = False) -> list[Any]:
+    """Text, a chunk for each; with what it cost at the end."""
+    chunks: list[Any] = [AIMessageChunk(content=word) for word in said]
+    if usage:
+        chunks.append(AIMessageChunk(content="", usage_metadata=USAGE))
+    return chunks
+
+
+def asks(*calls: tuple[str, str, dict[str, Any]], text: str = "Looking. ") -> list[Any]:
+    """Text, then requests for tools: (id, name, arguments)."""
+    chunks: list[Any] = [AIMessageChunk(content=text)]
+    for index, (id, name, args) in enumerate(calls):
+        fragment = tool_call_chunk(name=name, args=json.dumps(args), id=id, index=index)
+        chunks.append(AIMessageChunk(content="", tool_call_chunks=[fragment]))
+    return chunks
+
+
+class Scripted(BaseChatModel):
+    """Says one script after the other, the last one again and again. An exception in a script is raised there, and a
+    function is called there (an asynchronous one awaited)."""
+
+    scripts: list[list[Any]]
+    turn: int = 0
+    name: str | None = "scripted"
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    def _next(self) -> list[Any]:
+        script = self.scripts[min(self.turn, len(self.scripts) - 1)]
+        self.turn += 1
+        return script
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        for step in self._next():
+            if isinstance(step, BaseException):
+                raise step
+            if isinstance(step, AIMessageChunk):
+                yield ChatGenerationChunk(message=step.model_copy(deep=True))
+            else:
+                step()
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        for step in self._next():
+            if isinstance(step, BaseException):
+                raise step
+            if isinstance(step, AIMessageChunk):
+                yield ChatGenerationChunk(message=step.model_copy(deep=True))
+            elif (waiting := step()) is not None:
+                await waiting
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        return _whole(list(self._stream()))
+
+    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        return _whole([chunk async for chunk in self._astream()])
+
+
+class PlainText(LLM):
+    """A plain text model, that says its text letter by letter."""
+
+    says: str
+
+    @property
+    def _llm_type(self) -> str:
+        return "plain"
+
+    def _call(self, *args: Any, **kwargs: Any) -> str:
+        return self.says
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[GenerationChunk]:
+        for letter in self.says:
+            yield GenerationChunk(text=letter)
+
+
+def _whole(chunks: list[ChatGenerationChunk]) -> ChatResult:
+    added = chunks[0]
+    for chunk in chunks[1:]:
+        added += chunk
+    told: Any = added.message
+    message = AIMessage(content=told.content, tool_calls=told.tool_calls, usage_metadata=told.usage_metadata)
+    return ChatResult(generations=[ChatGeneration(message=message)])
