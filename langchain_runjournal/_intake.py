@@ -74,29 +74,19 @@ class Intake:
         """See `RunJournal.append`."""
         try:
             value, kind = event._value, event.kind
-            json = encode_value(kind, value)
             type = TEXT if isinstance(value, str) else VALUE
-            at = round(event.at * 1000) if event.at else self._wall()
-            self._enter(event.run_id, kind, event.call_id, at, type, json, json.encode())
+            at = round(event.at * 1000) if event.at else None
+            self.add(event.run_id, event.call_id, kind, type, encode_value(kind, value), at)
         except Exception:
             # Whatever it was, the agent goes on; the next barrier tells.
             self.miss()
             logger.exception("an event could not be kept: %.200r", event)
 
-    def append_text(self, run_id: str, call: str, text: str) -> None:
-        """The text of a delta, as `append` keeps it, without an event around it. May raise."""
-        json = encode_text(text)
-        self._enter(run_id, DELTA, call, self._wall(), TEXT, json, json.encode())
-
-    def append_json(self, run_id: str, call: str | None, kind: Kind, json: str) -> None:
-        """The data of an event, as `encode_value` writes it. May raise."""
-        self._enter(run_id, kind, call, self._wall(), VALUE, json, json.encode())
-
-    def miss(self) -> None:
-        """Something could not even be made into an event: the next barrier tells."""
-        self.unreadable += 1
-
-    def _enter(self, run_id: str, kind: Kind, call: str | None, at: int, type: int, json: str, raw: bytes) -> None:
+    def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str, at: int | None = None) -> None:
+        """What `append` does, of an event whose data is JSON already, as `encode_value` makes it. May raise."""
+        raw = json.encode()
+        if at is None:
+            at = self._wall()
         with self._lock:
             if self.closed:
                 self._refuse_late(run_id)
@@ -105,8 +95,8 @@ class Intake:
                 # Kept when the outer append of this thread returns, which is before this one can be observed to have.
                 self._nested.append(Entry(run_id, kind, call, at, type, json))
                 return
+            self._inside = True
             try:
-                self._inside = True
                 if self._overflow or not self._place(run_id, kind, call, at, type, json, raw):
                     self._keep_for_later(Entry(run_id, kind, call, at, type, json))
                 while self._nested:
@@ -114,6 +104,10 @@ class Intake:
                     self.refill(16)
             finally:
                 self._inside = False
+
+    def miss(self) -> None:
+        """Something could not even be made into an event: the next barrier tells."""
+        self.unreadable += 1
 
     def _place(
         self,
@@ -148,7 +142,8 @@ class Intake:
                 return False
             if call != lane.call:
                 lane.switch(seq, call)
-            if kind in MARKS:
+            is_mark = kind is not DELTA and kind in MARKS
+            if is_mark:
                 lane.mark(seq, kind, at, text)
             pend = lane.pend
             pend += (at - lane.at, text)
@@ -162,7 +157,7 @@ class Intake:
             if not lane.dirty:
                 lane.dirty = True
                 self.dirty.append(lane)
-        if kind in MARKS:
+        if is_mark:
             self._lay_to_rest(lane, kind)
         if lane.waiters:
             lane.wake_waiters()

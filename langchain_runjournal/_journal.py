@@ -20,6 +20,7 @@ from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
 from ._ownership import new_owner
+from ._readers import Readers
 from ._recover import SpoolReport
 from ._replay import Replay
 from ._spool import Spool
@@ -66,7 +67,7 @@ class RunJournal:
         self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
         self._lease, self._busy_timeout, self._spool_limit = lease, busy_timeout, int(spool_limit)
         self._clock = clock or SystemClock()
-        self._readers: concurrent.futures.ThreadPoolExecutor | None = None
+        self._readers = Readers()
         self._closed = False
         try:
             self._start(frozenset())
@@ -359,8 +360,7 @@ class RunJournal:
             self._closed = False  # not waited for to the end: close it again
             raise
         finally:
-            if self._readers is not None:
-                self._readers.shutdown(wait=False)
+            self._readers.shutdown()
 
     async def aclose(self) -> None:
         """Same as :meth:`close`, without blocking the loop."""
@@ -395,16 +395,13 @@ class RunJournal:
         self._store.after_fork(child=child)
         if child and not self._closed:
             self._finalizer.detach()
-            self._readers = None
+            self._readers = Readers()
             self._intake = _process.fall_asleep(self, self._intake)
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         self._check_open()
-        # Threads of our own: the loop's executor may be full of the application's synchronous tools.
-        if self._readers is None:
-            self._readers = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix="runjournal-reader")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+            return await self._readers.run(work)
         except RuntimeError:
             self._check_open()  # closed in between: say so, rather than that a pool was shut down
             raise

@@ -45,15 +45,10 @@ class Asleep:
         except Exception:
             logger.exception("an event was lost: the journal could not be opened in the forked process %d", os.getpid())
 
-    def append_text(self, run_id: str, call: str, text: str) -> None:
-        """Revive, then append there."""
+    def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str) -> None:
+        """Revive, then add there."""
         self.revive()
-        self._journal._intake.append_text(run_id, call, text)
-
-    def append_json(self, run_id: str, call: str | None, kind: Kind, json: str) -> None:
-        """Revive, then append there."""
-        self.revive()
-        self._journal._intake.append_json(run_id, call, kind, json)
+        self._journal._intake.add(run_id, call, kind, type, json)
 
     def miss(self) -> None:
         """Revive, so that a barrier can tell."""

@@ -16,7 +16,8 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 from . import _translate
 from ._capture import delta_is_visible
 from ._journal import RunJournal
-from ._segments import encode_value
+from ._segments import encode_text, encode_value
+from ._spool import TEXT, VALUE
 from ._tracker import Node, key_of
 from .errors import InvalidArgument
 from .events import DELTA
@@ -114,14 +115,14 @@ class JournalCallbackHandler(GraphCallbackHandler):
                         node.spoke = True
                         if not node.said and not content.isspace():
                             node.said = True
-                        self.journal._intake.append_text(node.run_id, node.id, content)
+                        self.journal._intake.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
                     return
                 short = _translate.short_json(content, calls)
                 if short is not None:
                     node.spoke = True
                     if not node.said and not calls:
                         node.said = delta_is_visible({"blocks": content})
-                    self.journal._intake.append_json(node.run_id, node.id, DELTA, short)
+                    self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, short)
                     return
         except (KeyError, AttributeError):
             pass  # a plain text model, a call that is over, or a shape that nobody has thought of
@@ -172,7 +173,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
             node.usage = node.usage or {}
             _translate.add_usage(node.usage, data["usage"])
         if not node.root.muted:
-            self.journal._intake.append_json(node.run_id, node.id, DELTA, encode_value(DELTA, data))
+            self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, encode_value(DELTA, data))
 
     # --- the rest --------------------------------------------------------------------------------------------------
 

@@ -88,9 +88,12 @@ class PlainText(LLM):
     def _call(self, *args: Any, **kwargs: Any) -> str:
         return self.says
 
-    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[GenerationChunk]:
+    def _stream(self, *args: Any, run_manager: Any = None, **kwargs: Any) -> Iterator[GenerationChunk]:
         for letter in self.says:
-            yield GenerationChunk(text=letter)
+            chunk = GenerationChunk(text=letter)
+            # Of a chat model LangChain reports the tokens; a text model reports its own.
+            run_manager.on_llm_new_token(letter, chunk=chunk)
+            yield chunk
 
 
 def _whole(chunks: list[ChatGenerationChunk]) -> ChatResult:
