@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from ._clock import Clock
 from ._lane import Lane
 from ._overflow import Entry, Overflow
-from ._segments import encode_text, encode_value
+from ._segments import encode_value
 from ._spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 from .errors import RunFenced, RunJournalError, WriteFailed
 from .events import DELTA, MARKS, Event, Kind

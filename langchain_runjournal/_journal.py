@@ -23,7 +23,7 @@ from ._ownership import new_owner
 from ._readers import Readers
 from ._recover import SpoolReport
 from ._replay import Replay
-from ._spool import Spool
+from ._spool import open_spool
 from ._writer import Writer
 from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
 from .events import CAUSES, Cause, Event, Run, RunStatus
@@ -87,16 +87,8 @@ class RunJournal:
         except Exception:
             logger.exception("could not bring all that was left behind into %s; it is tried again later", self.url)
         if self._store.path is not None:
-            try:
-                ids = self._store.store_id, bytes.fromhex(owner.owner_id)
-                writer.intake.spool = Spool(self._store.path, *ids, limit=self._spool_limit)
-            except (OSError, ValueError) as exc:
-                logger.warning(
-                    "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 70 ms, and"
-                    " a kill loses those",
-                    self._store.path,
-                    exc,
-                )
+            ids = self._store.store_id, bytes.fromhex(owner.owner_id)
+            writer.intake.spool = open_spool(self._store.path, *ids, limit=self._spool_limit)
         for run_id in not_ours:
             writer.intake.shut_out(run_id)
         self._writer = writer
@@ -220,8 +212,8 @@ class RunJournal:
     def transcript(self, run_id: str) -> list[BaseMessage]:
         """The messages of a run, from the journal alone: what was put in, the model's answers, the results of its tools.
 
-        A call that was cut off, or that is not complete yet, is its partial message (see `is_partial`). What a retry
-        replaced, helper calls and subagents are left out; their events are there. Raises `RunNotFound`.
+        A call that was cut off, or is not complete yet, is its partial message (see `is_partial`). What a retry replaced,
+        helper calls and subagents are left out. Raises `RunNotFound`.
         """
         return _messages.load(run_id, _transcript.transcript(run_id, self.read(run_id)))
 

@@ -224,6 +224,20 @@ class Spool:
             self.allocated -= min(file.size, self._size)
 
 
+def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> Spool | None:
+    """A spool beside a database; None, with a warning, where there is no place for one."""
+    try:
+        return Spool(base, store_id, owner_id, limit=limit)
+    except (OSError, ValueError) as exc:
+        logger.warning(
+            "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 70 ms, and a kill loses"
+            " those",
+            base,
+            exc,
+        )
+        return None
+
+
 def _crc_of(body: bytes) -> int:
     # In steps: zlib gives up the GIL for more than 5 kB at once, and has to win it back from whoever is busy.
     crc = 0
