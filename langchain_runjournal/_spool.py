@@ -230,8 +230,8 @@ def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> S
         return Spool(base, store_id, owner_id, limit=limit)
     except (OSError, ValueError) as exc:
         logger.warning(
-            "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 70 ms, and a kill loses"
-            " those",
+            "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 70 ms, and a kill"
+            " loses those",
             base,
             exc,
         )
