@@ -11,7 +11,7 @@ import warnings
 from ._machine import facts
 from ._tools import Bench, heading, note, table
 
-SECTIONS = ("append", "writer", "burst", "flush", "follow", "read", "kill", "memory")
+SECTIONS = ("append", "writer", "burst", "flush", "follow", "read", "kill", "memory", "capture", "fold")
 
 
 def main() -> int:

@@ -200,7 +200,7 @@ from tests._agents import Scripted, words
 
 async def main():
     handler = JournalCallbackHandler(RunJournal(sys.argv[1]))
-    model = Scripted(scripts=[words(*(f"w{n} " for n in range(100_000)))])
+    model = Scripted(scripts=[words(*(f"w{n} " for n in range(20_000)))])
     async for chunk in model.astream("go", {"callbacks": [handler], "run_id": UUID(sys.argv[2])}):
         print(chunk.text, end="", flush=True)
 
