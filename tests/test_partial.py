@@ -68,14 +68,15 @@ def test_a_cut_leaves_exactly_the_visible_text(
 ) -> None:
     """After any chunk: the words that LangChain's own addition makes of what was seen, under the id of the stream."""
     run_id, seen = cut(journal, stream(), after)
-    whole = add_ai_message_chunks(seen[0], *seen[1:])
+    # Of fresh chunks: those that were seen LangChain 1.4 has changed while it added them itself.
+    whole = add_ai_message_chunks(*stream()[:after])
     partials = [message for message in journal.transcript(str(run_id)) if is_partial(message)]
     if not whole.text.strip():
         assert partials == []
     else:
         (partial,) = partials
         assert partial.text == whole.text
-        assert partial.id == whole.id
+        assert partial.id == add_ai_message_chunks(seen[0], *seen[1:]).id
     recorded = [event for event in journal.read(str(run_id)) if event.kind == "llm.ai.partial"]
     assert len(recorded) == len(partials)
 
@@ -170,8 +171,8 @@ def test_a_cut_inside_of_an_escape_of_a_long_argument(journal: RunJournal, monke
 def test_putting_together_agrees_with_langchain(name: str) -> None:
     """Not only the words: all the content and the requests of a whole stream, as LangChain would add them."""
     chunks = STREAMS[name]()
-    whole = add_ai_message_chunks(chunks[0], *chunks[1:])
     streamed = Streamed(deltas_of(chunks), "c")
+    whole = add_ai_message_chunks(*chunks)
     ours = streamed.content
     theirs = [block for block in whole.content if block != ""] if isinstance(whole.content, list) else whole.content
     assert ours == theirs
