@@ -1,4 +1,4 @@
-"""A run is written, its writer is killed in mid-sentence, and everything that it had shown is read back.
+"""An agent streams an answer, is killed in mid-sentence, and everything that it had shown is read back.
 
 python examples/demo.py
 """
@@ -12,61 +12,83 @@ import tempfile
 import time
 from pathlib import Path
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, RunJournal, is_partial
 
 ANSWER = (
     "A journal keeps what a program did in the order in which it happened. "
     "Whoever comes back later, after a Stop, a closed tab or a crash, reads on from where they left. "
 )
 
-WRITER = """
-import itertools, sys, time
-from langchain_runjournal import Event, RunJournal
+AGENT = """
+import asyncio, sys
+from langchain_core.language_models import GenericFakeChatModel
+from langgraph.graph import START, MessagesState, StateGraph
+from langchain_runjournal import JournalCallbackHandler, RunJournal
 
-journal = RunJournal(sys.argv[1])
-journal.append(Event(run_id="demo", kind="run.start", data={"thread_id": "thread-1", "name": "demo"}))
-for word in itertools.cycle(sys.argv[2].split()):
-    journal.append(Event(run_id="demo", kind="llm.ai.delta", data={"text": word + " "}, call_id="call-1"))
-    print(word, flush=True)  # the user sees it: from here on it must not be lost
-    time.sleep(0.03)
+class Slow(GenericFakeChatModel):
+    async def _astream(self, *args, **kwargs):
+        for chunk in self._stream(*args):
+            yield chunk
+            await asyncio.sleep(0.02)
+
+model = Slow(messages=iter([sys.argv[2]]))
+
+async def answer(state):
+    return {"messages": [await model.ainvoke(state["messages"])]}
+
+graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer").compile()
+
+async def main():
+    config = {
+        "callbacks": [JournalCallbackHandler(RunJournal(sys.argv[1]))],
+        "configurable": {"thread_id": "thread-1"},
+        "run_name": "demo",
+    }
+    asked = {"messages": [("user", "What is a journal for?")]}
+    async for chunk, _ in graph.astream(asked, config, stream_mode="messages"):
+        print(chunk.text, end="", flush=True)  # the user sees it: from here on it must not be lost
+
+asyncio.run(main())
 """
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         db = Path(place) / "runs.db"
-        print("A process streams an answer and journals every token:\n\n    ", end="", flush=True)
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(db), ANSWER], stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            seen = ""
-            for _ in range(25):
-                word = writer.stdout.readline().strip()
-                seen += word + " "
-                print(word, end=" ", flush=True)
+        print("An agent streams an answer, and its journal has every token first:\n\n    ", end="", flush=True)
+        with subprocess.Popen([sys.executable, "-c", AGENT, str(db), ANSWER], stdout=subprocess.PIPE) as agent:
+            assert agent.stdout is not None
+            seen = b""
+            while len(seen) < 100:
+                seen += (letter := agent.stdout.read(1))
+                print(letter.decode(), end="", flush=True)
             kill = getattr(signal, "SIGKILL", signal.SIGTERM)
-            writer.send_signal(kill)
-            seen += "".join(line.strip() + " " for line in writer.stdout)  # what was on its way to us
-        print(f"\n\nkill -9: the process ended with {writer.returncode}, in mid-sentence and without a word.\n")
+            agent.send_signal(kill)
+            seen += agent.stdout.read()  # what was on its way to us
+        print(f"\n\nkill -9: the process ended with {agent.returncode}, in mid-sentence and without a word.\n")
 
         began = time.perf_counter()
         with RunJournal(db) as journal:
             (report,) = journal.recovered or (None,)
             if report is not None:
                 print(f"The next one to open the file brought in what was left behind ({report.events} of its events).")
-            run = journal.run("demo")
-            kept = "".join(event.data["text"] for event in journal.read("demo") if event.kind == "llm.ai.delta")
+            (run,) = journal.runs(thread_id="thread-1")
+            messages = journal.transcript(run.run_id)
             took = (time.perf_counter() - began) * 1000
-            print(f"Run {run.run_id!r} is {run.status}, with {run.last_seq} events, opened and read in {took:.0f} ms:")
-            print(f"\n    {kept}\n")
+            print(f"Run {run.name!r} is {run.status}, with {run.last_seq} events, opened and read in {took:.0f} ms:\n")
+            for message in messages:
+                mark = " (partial)" if is_partial(message) else ""
+                print(f"    {message.type}{mark}: {message.text}")
 
-            claimed = journal.claim("demo")
-            print(f"Its owner is gone, so it can be taken over (claimed: {claimed}), continued and ended:")
-            journal.append(Event(run_id="demo", kind="run.end", data={"status": "interrupted", "cause": "crash"}))
-            last = list(journal.follow("demo", after=run.last_seq))
+            claimed = journal.claim(run.run_id)
+            print(f"\nIts owner is gone, so it can be taken over (claimed: {claimed}), continued and ended:")
+            journal.append(Event(run_id=run.run_id, kind="run.end", data={"status": "interrupted", "cause": "crash"}))
+            last = list(journal.follow(run.run_id, after=run.last_seq))
             print(f"    {last[-1]}")
-            print(f"    {journal.run('demo').status}, because of a {journal.run('demo').cause}\n")
+            run = journal.run(run.run_id)
+            print(f"    {run.status}, because of a {run.cause}\n")
 
-        if not kept.startswith(seen):
+        if not messages[-1].text.startswith(seen.decode()):
             sys.exit("Something that was shown is missing. That should not be possible: please report it.")
         print(f"Shown: {len(seen)} characters. Missing: 0.")
 

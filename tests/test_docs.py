@@ -37,7 +37,8 @@ def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", snippets(ROOT / "README.md")[0]], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.stdout == "Stop loses nothing. completed 5\nStop loses nothing. \n"
+    said = "Stop loses nothing"
+    assert done.stdout == f"{said}\ninterrupted, cause: disconnect\nhuman: Hello\nai: {said}\n"
     assert done.stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == ["runs.db"]
 
