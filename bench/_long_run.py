@@ -1,4 +1,4 @@
-"""A process with one run that goes on and on: `python -m bench._long_run PATH trace|plain COUNT...`."""
+"""A process with one run that goes on and on: `python -m bench._long_run PATH trace|plain append|handler COUNT...`."""
 
 from __future__ import annotations
 
@@ -7,36 +7,67 @@ import json
 import sys
 import time
 import tracemalloc
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from langchain_runjournal import RunJournal
 
 from ._load import WORDS, new_id, start, token
 
+Take = Callable[[str], object]
 
-def main(path: Path, trace: bool, counts: list[int]) -> None:
+
+def main(path: Path, trace: bool, through: str, counts: list[int]) -> None:
     """What the process and the disk hold after so and so many tokens."""
+    begin = _handled if through == "handler" else _appended
     if trace:
         tracemalloc.start()
     done = 0
     with RunJournal(path) as journal:
-        run_id, call_id = new_id(), new_id()
-        journal.append(start(run_id))
+        take = begin(journal)
         for count in counts:
-            _pace(journal, run_id, call_id, count - done)
+            _pace(take, count - done)
             done = count
             private = _private()  # with all that waits for the writer, which the flush takes away
             journal.flush()
             gc.collect()
             traced = tracemalloc.get_traced_memory()[0] if trace else 0
             _tell(path, tokens=done, private=max(private, _private()), traced=traced)
+        del take  # which ends a captured run: nobody works on it any more
     _tell(path, tokens=done, private=_private(), traced=0)
 
 
-def _pace(journal: RunJournal, run_id: str, call_id: str, count: int) -> None:
+def _appended(journal: RunJournal) -> Take:
+    """A run of events."""
+    run_id, call_id = new_id(), new_id()
+    journal.append(start(run_id))
+    return lambda text: journal.append(token(run_id, call_id, text))
+
+
+def _handled(journal: RunJournal) -> Take:
+    """A run of a model whose chunks are gone once the handler has seen them. LangChain itself would keep them all."""
+    # Not imported by the other kind of run, whose memory it would be.
+    from langchain_core.messages import AIMessageChunk, HumanMessage
+    from langchain_core.outputs import ChatGenerationChunk
+
+    from langchain_runjournal import JournalCallbackHandler
+
+    handler, run_id = JournalCallbackHandler(journal), uuid.uuid4()
+    handler.on_chat_model_start({"name": "bench"}, [[HumanMessage("x")]], run_id=run_id)
+    message_id = f"lc_run--{run_id}"
+
+    def take(text: str) -> None:
+        chunk = ChatGenerationChunk(message=AIMessageChunk(content=text, id=message_id))
+        handler.on_llm_new_token(text, chunk=chunk, run_id=run_id)
+
+    return take
+
+
+def _pace(take: Take, count: int) -> None:
     """Some 15,000 tokens a second: the writer keeps up, and a hundred thousand are done while one watches."""
     for number in range(count):
-        journal.append(token(run_id, call_id, WORDS[number % len(WORDS)]))
+        take(WORDS[number % len(WORDS)])
         if number % 20 == 19:
             time.sleep(0.001)
 
@@ -59,4 +90,4 @@ def _tell(path: Path, **figures: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] == "trace", [int(count) for count in sys.argv[3:]])
+    main(Path(sys.argv[1]), sys.argv[2] == "trace", sys.argv[3], [int(count) for count in sys.argv[4:]])

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from langchain_runjournal import Event, RunJournal, is_partial
@@ -67,15 +66,13 @@ def main() -> None:
             seen += agent.stdout.read()  # what was on its way to us
         print(f"\n\nkill -9: the process ended with {agent.returncode}, in mid-sentence and without a word.\n")
 
-        began = time.perf_counter()
         with RunJournal(db) as journal:
             (report,) = journal.recovered or (None,)
             if report is not None:
                 print(f"The next one to open the file brought in what was left behind ({report.events} of its events).")
             (run,) = journal.runs(thread_id="thread-1")
             messages = journal.transcript(run.run_id)
-            took = (time.perf_counter() - began) * 1000
-            print(f"Run {run.name!r} is {run.status}, with {run.last_seq} events, opened and read in {took:.0f} ms:\n")
+            print(f"Run {run.name!r} is {run.status}, with {run.last_seq} events. Its messages, from the journal alone:\n")
             for message in messages:
                 mark = " (partial)" if is_partial(message) else ""
                 print(f"    {message.type}{mark}: {message.text}")
