@@ -7,7 +7,19 @@ from pathlib import Path
 
 from typing_extensions import assert_type
 
-from langchain_runjournal import Event, Run, RunJournal, RunJournalError, RunStatus
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
+
+from langchain_runjournal import (
+    Event,
+    JournalCallbackHandler,
+    Run,
+    RunJournal,
+    RunJournalError,
+    RunStatus,
+    is_partial,
+    is_synthetic,
+)
 from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
@@ -36,6 +48,14 @@ async def in_a_loop(journal: RunJournal) -> None:
         async for event in opened.afollow("r"):
             assert_type(event.seq, int)
         assert_type(await opened.aruns(), list[Run])
+        assert_type(await opened.atranscript("r"), list[BaseMessage])
+
+
+def captured(journal: RunJournal) -> RunnableConfig:
+    messages = journal.transcript("r")
+    assert_type(messages, list[BaseMessage])
+    assert_type([is_partial(message) or is_synthetic(message) for message in messages], list[bool])
+    return {"callbacks": [JournalCallbackHandler(journal), JournalCallbackHandler(journal, capture_invoke=True)]}
 
 
 def stores(path: Path) -> list[Store]:
