@@ -10,6 +10,7 @@ begin records it.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import weakref
@@ -21,10 +22,12 @@ from uuid import UUID
 from . import _translate
 from ._translate import Data
 
+logger = logging.getLogger("langchain_runjournal")
+
 _MOST_LEFT: Final = 10_000
 """How many calls of ended runs are waited for, should something else hold the ids of all of them."""
 _STARTS: Final = ("on_chat_model_start", "on_llm_start")
-_DEEPEST: Final = 20
+_DEEPEST: Final = 30
 
 
 class _Tie(weakref.ref[Any]):
@@ -173,7 +176,7 @@ def key_of(run_id: Any) -> int:
 
 
 class Tracker:
-    """The runs of one journal that go on. Use it under its lock, but for `nodes.get`."""
+    """The runs of one journal that go on. Use it in `do`, but for `nodes.get`."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -181,15 +184,20 @@ class Tracker:
         # tells us, on this thread. So whatever happens under the lock first says that it has, and then does it.
         self._lock = threading.RLock()
         self._gone: deque[int] = deque()
+        self._later: deque[Callable[[], object]] = deque()
         self._left: deque[int] = deque()
         self.on_gone: Callable[[Node], None] = lambda node: None
         """Called, under the lock, with a node that nobody works on any more and that never said that it ended."""
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    def do(self, work: Callable[[], object]) -> None:
+        """Do it, under the lock."""
+        with self._lock:
+            work()
+        self._sweep()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def do_later(self, work: Callable[[], object]) -> None:
+        """Do it now if that needs no waiting, or else let the thread do it that has the lock. Without an answer."""
+        self._later.append(work)
         self._sweep()
 
     def open(self, run_id: Any, parent_run_id: Any, namespace: str, owner: Owner, *, muted: bool, loop: bool) -> Node | None:
@@ -237,12 +245,21 @@ class Tracker:
         self._sweep()
 
     def _sweep(self) -> None:
-        while self._gone and self._lock.acquire(blocking=False):
+        while (self._gone or self._later) and self._lock.acquire(blocking=False):
             try:
-                while self._gone:
-                    node = self.nodes.get(self._gone.popleft())
-                    if node is not None and (node.tie is None or node.tie() is None):
-                        self.on_gone(node)
-                        self.close(node)
+                if self._later:
+                    self._later.popleft()()
+                else:
+                    self._let_go(self._gone.popleft())
+            except IndexError:
+                pass  # somebody else was faster, in the middle of ourselves
+            except Exception:
+                logger.exception("the end of a call could not be recorded")
             finally:
                 self._lock.release()
+
+    def _let_go(self, key: int) -> None:
+        node = self.nodes.get(key)
+        if node is not None and (node.tie is None or node.tie() is None):
+            self.on_gone(node)
+            self.close(node)

@@ -258,6 +258,7 @@ class Run:
     """The seq of its last durable event."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
+    """By model, the sum of what the provider reported; `calls`, and how many of them are `incomplete`: did not report."""
 
     @property
     def ended(self) -> bool:

@@ -6,6 +6,7 @@ import copy
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -200,10 +201,8 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
         """A chain, a graph or a task of a graph begins."""
-        with self._tracker:
-            node = self._begin(serialized, run_id, about)
-            if node is not None:
-                self._capture.chain(node, inputs, about.get("metadata"), _name(serialized, about))
+        name = _name(serialized, about)
+        self._begin(name, run_id, about, lambda node: self._capture.chain(node, inputs, about.get("metadata"), name))
 
     @_never_raises
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -218,8 +217,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
         """A retriever is to the journal what any other chain is."""
-        with self._tracker:
-            self._begin(serialized, run_id, about)
+        self._begin(_name(serialized, about), run_id, about, lambda node: None)
 
     @_never_raises
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -234,12 +232,9 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
         """A tool begins."""
-        with self._tracker:
-            node = self._begin(serialized, run_id, about)
-            if node is not None:
-                args = input_str if about.get("inputs") is None else about["inputs"]
-                name = _name(serialized, about)
-                self._capture.tool(node, name, args, about.get("tool_call_id"), about.get("metadata"))
+        name, args = _name(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
+        tool_call_id, metadata = about.get("tool_call_id"), about.get("metadata")
+        self._begin(name, run_id, about, lambda node: self._capture.tool(node, name, args, tool_call_id, metadata))
 
     @_never_raises
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -254,20 +249,32 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
         """A graph waits for a human. Its root then ends as if it were complete."""
-        with self._tracker:
-            self._capture.pause(event)
+        self._do(partial(self._capture.pause, event))
 
     @_never_raises
     def on_resume(self, event: GraphResumeEvent) -> Any:
         """A graph goes on after it has waited for a human."""
-        with self._tracker:
-            self._capture.resume(event)
+        self._do(partial(self._capture.resume, event))
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _begin(self, serialized: Any, run_id: Any, about: dict[str, Any]) -> Node | None:
+    def _do(self, work: Callable[[], object]) -> None:
+        if self.journal._intake.is_inside():
+            # The garbage collector, or a signal, has brought us here in the middle of an append of this thread. To wait for
+            # another one now, which may be waiting for that append, would be to wait for ever.
+            self._tracker.do_later(work)
+        else:
+            self._tracker.do(work)
+
+    def _begin(self, name: str | None, run_id: Any, about: dict[str, Any], tell: Callable[[Node], None]) -> None:
         parent = about.get("parent_run_id") or self._fallback_around()
-        return self._capture.begin(self, run_id, parent, about.get("metadata"), _name(serialized, about))
+
+        def work() -> None:
+            node = self._capture.begin(self, run_id, parent, about.get("metadata"), name)
+            if node is not None:
+                tell(node)
+
+        self._do(work)
 
     def _fallback_around(self) -> UUID | None:
         """The chain with fallbacks that we are in: LangChain tells its parts of nobody above them, unlike those of any other
@@ -278,21 +285,25 @@ class JournalCallbackHandler(GraphCallbackHandler):
         return parent if node is not None and node.name == "RunnableWithFallbacks" else None
 
     def _model(self, serialized: Any, asked: Any, run_id: Any, about: dict[str, Any]) -> None:
-        with self._tracker:
-            node = self._begin(serialized, run_id, about)
-            if node is not None:
-                # First of all: whatever cannot be understood below, its tokens are kept.
-                node.model = "unknown"
-                self.streaming[node.key] = node
-                params = about.get("invocation_params")
-                self._capture.model(node, serialized, asked, about.get("metadata"), about.get("tags"), params)
+        metadata, tags, params = about.get("metadata"), about.get("tags"), about.get("invocation_params")
+
+        def tell(node: Node) -> None:
+            # First of all: whatever cannot be understood below, its tokens are kept.
+            node.model = "unknown"
+            self.streaming[node.key] = node
+            self._capture.model(node, serialized, asked, metadata, tags, params)
+
+        self._begin(_name(serialized, about), run_id, about, tell)
 
     def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any) -> None:
         """Something has ended, unless it has ended before, or another handler records it."""
-        with self._tracker:
+
+        def work() -> None:
             node = self._tracker.nodes.get(key_of(run_id))
             if node is not None and node.owner is self:
                 end(node, value)
+
+        self._do(work)
 
 
 class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):

@@ -582,3 +582,28 @@ def test_ids_that_somebody_keeps_do_not_keep_the_calls(journal: RunJournal) -> N
         kept.append(call(handler, root))
         handler.on_chain_error(asyncio.CancelledError(), run_id=root)
     assert len(handler._tracker.nodes) <= 10_000
+
+
+def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
+    journal: RunJournal, handler: JournalCallbackHandler
+) -> None:
+    """The garbage collector closes a stream in the middle of an append, while another thread that records an ending waits for
+    that very append."""
+    model, inside = call(handler), threading.Event()
+    say(handler, model, "words")
+
+    def elsewhere() -> None:
+        def work() -> None:
+            inside.set()
+            journal.append(Event(run_id="other", kind="run.start"))
+
+        handler._tracker.do(work)
+
+    thread = threading.Thread(target=elsewhere)
+    with journal._intake._lock:  # type: ignore[union-attr]  # in an append
+        thread.start()
+        assert inside.wait(30)
+        handler.on_llm_error(GeneratorExit(), run_id=model)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert journal.run(str(model)).cause == "disconnect"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from typing_extensions import assert_type
-
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
+from typing_extensions import assert_type
 
 from langchain_runjournal import (
     Event,
