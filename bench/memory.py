@@ -17,60 +17,40 @@ def run(bench: Bench) -> None:
     bench.begin("memory")
     low, high, later, last = bench.pick((10_000, 100_000, 250_000, 400_000), (500, 2_000, 3_000, 5_000))
     heading(f"8. A live run of {high:,} tokens, and on to {last:,}")
-    traced = _lives(bench, "trace", "append", [low, high])
-    plain = _lives(bench, "plain", "append", [low, high, later, last])
-    note("One run that does not end, some 15,000 tokens/s. Two processes: one traced, one not.")
-    note(
-        "Python: what tracemalloc knows of. Private: resident pages that are no file's (RssAnon), with SQLite's page cache."
-    )
-    note("Disk: sizes of the files. The spool is two or three files of 4 MiB, the -wal goes round at some MiB.")
-    _show(traced, plain)
-    _judge(bench, traced, plain)
-    _captured(bench, [low, high // 2, high])
+    for through, name in (("append", "live run"), ("handler", "captured run")):
+        traced = _lives(bench, "trace", through, [low, high])
+        plain = _lives(bench, "plain", through, [low, high, later, last])
+        if through == "append":
+            note("One run that does not end, some 15,000 tokens/s. Two processes: one traced, one not.")
+            note("Python: what tracemalloc knows of. Private: resident pages that are no file's (RssAnon), with SQLite's")
+            note(
+                "page cache. Disk: sizes of the files; the spool is two or three of 4 MiB, the -wal goes round at some MiB."
+            )
+        else:
+            note("The same through JournalCallbackHandler, from chunks that nobody else keeps.")
+        _show(traced, plain)
+        _judge(bench, name, traced, plain)
 
 
 def _show(traced: list[Any], plain: list[Any]) -> None:
     rows = []
     for number, one in enumerate(plain):
         disk, all_ = one["disk"], sum(one["disk"].values())
-        python = size(traced[number]["traced"]) if number < len(traced) - 1 else "-"
+        python = size(traced[number]["traced"]) if number < 2 else "-"
         when = f"{one['tokens']:,} tokens" if one is not plain[-1] else "closed"
         sizes = [size(disk[kind]) for kind in ("db", "wal", "spool")]
         rows.append([when, python, size(one["private"]), *sizes, size(all_), three(all_ / one["tokens"])])
     table(["after", "Python", "private", ".db", "-wal, -shm", "spool", "disk", "a token"], rows)
 
 
-def _captured(bench: Bench, counts: list[int]) -> None:
-    """The same run, as the handler takes it from a model."""
-    traced, plain = _lives(bench, "trace", "handler", counts), _lives(bench, "plain", "handler", counts)
-    note(f"The same through JournalCallbackHandler, to {counts[-1]:,} tokens; chunks that nobody keeps.")
-    _show(traced, plain)
-    late, closed = _more(plain[-3], plain[-2]), plain[-1]
-    python = _more(traced[0], traced[-2])["traced"]
-    at_rest = _disk(closed) / closed["tokens"]
-    span, whole = f"{counts[-2]:,} to {counts[-1]:,}", f"{counts[0]:,} to {counts[-1]:,}"
-    flat = bench.at_most("captured run: memory, bytes a token more (Python)", python, _FLAT, three)
-    growth = bench.at_most("captured run: disk, bytes a token more (later)", late["disk"], _DISK, three)
-    rest = bench.at_most("captured run: disk, bytes a token, closed", at_rest, _DISK, three)
-    table(
-        ["what a token adds", "from .. to", "bytes", "target"],
-        [
-            ["Python memory", whole, three(python), flat],
-            ["private memory", span, three(late["private"]), "(SQLite's page cache fills up once)"],
-            ["disk, all files", span, three(late["disk"]), growth],
-            ["disk, when closed", f"0 to {closed['tokens']:,}", three(at_rest), rest],
-        ],
-    )
-
-
-def _judge(bench: Bench, traced: list[Any], plain: list[Any]) -> None:
+def _judge(bench: Bench, name: str, traced: list[Any], plain: list[Any]) -> None:
     first = _more(traced[0], traced[1]), _more(plain[0], plain[1])
     late, closed = _more(plain[-3], plain[-2]), plain[-1]
     at_rest = _disk(closed) / closed["tokens"]
-    flat = bench.at_most("live run: memory, bytes a token more (Python)", first[0]["traced"], _FLAT, three)
-    flat_late = bench.at_most("live run: memory, bytes a token more (private, later)", late["private"], _FLAT, three)
-    growth = bench.at_most("live run: disk, bytes a token more (later)", late["disk"], _DISK, three)
-    rest = bench.at_most("long run: disk, bytes a token, closed", at_rest, _DISK, three)
+    flat = bench.at_most(f"{name}: memory, bytes a token more (Python)", first[0]["traced"], _FLAT, three)
+    flat_late = bench.at_most(f"{name}: memory, bytes a token more (private, later)", late["private"], _FLAT, three)
+    growth = bench.at_most(f"{name}: disk, bytes a token more (later)", late["disk"], _DISK, three)
+    rest = bench.at_most(f"{name}: disk, bytes a token, closed", at_rest, _DISK, three)
     span = f"{plain[0]['tokens']:,} to {plain[1]['tokens']:,}"
     span_late = f"{plain[-3]['tokens']:,} to {plain[-2]['tokens']:,}"
     table(

@@ -95,8 +95,8 @@ class Intake:
                 # Kept when the outer append of this thread returns, which is before this one can be observed to have.
                 self._nested.append(Entry(run_id, kind, call, at, type, json))
                 return
-            self._inside = True
             try:
+                self._inside = True
                 if self._overflow or not self._place(run_id, kind, call, at, type, json, raw):
                     self._keep_for_later(Entry(run_id, kind, call, at, type, json))
                 while self._nested:

@@ -63,7 +63,7 @@ def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
 
 def encode_text(text: str) -> str:
     """The JSON of a string. Half of a surrogate pair, as a cut stream can deliver it, stays what it is, escaped."""
-    return encode_basestring(text) if is_utf8(text) else encode_basestring_ascii(text)
+    return encode_basestring(text) if text.isascii() or is_utf8(text) else encode_basestring_ascii(text)
 
 
 def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:

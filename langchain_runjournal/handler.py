@@ -104,25 +104,23 @@ class JournalCallbackHandler(GraphCallbackHandler):
         try:
             node = self.streaming[run_id.int]
             fields = chunk.message.__dict__
+            content, calls = fields["content"], fields["tool_call_chunks"]
             if (
                 fields["id"] == node.message_id
                 and fields["response_metadata"] == node.metadata
                 and not fields["additional_kwargs"]
                 and fields["usage_metadata"] is None
             ):
-                content, calls = fields["content"], fields["tool_call_chunks"]
                 if not calls and type(content) is str:
                     if content:
-                        node.spoke = True
-                        if not node.said and not content.isspace():
-                            node.said = True
+                        if not node.said:
+                            node.spoke, node.said = True, not content.isspace()
                         self.journal._intake.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
                     return
                 short = _translate.short_json(content, calls)
                 if short is not None:
-                    node.spoke = True
-                    if not node.said and not calls:
-                        node.said = delta_is_visible({"blocks": content})
+                    if not node.said:
+                        node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
                     self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, short)
                     return
         except (KeyError, AttributeError):

@@ -587,7 +587,7 @@ def test_ids_that_somebody_keeps_do_not_keep_the_calls(journal: RunJournal) -> N
 def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
     journal: RunJournal, handler: JournalCallbackHandler
 ) -> None:
-    """The garbage collector closes a stream in the middle of an append, while another thread that records an ending waits for
+    """The garbage collector closes a stream in the middle of an append, and another thread that records an ending waits for
     that very append."""
     model, inside = call(handler), threading.Event()
     say(handler, model, "words")
