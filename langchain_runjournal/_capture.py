@@ -120,7 +120,7 @@ class Capture:
         usage = data.pop("usage", None)
         if usage and not data["message"]["data"].get("usage_metadata"):
             data["usage"] = usage
-        if node.cut and node.said:
+        if node.partial:
             # Its partial message stands, and the words that came since are there. What it has cost is still news.
             if usage:
                 self._put(root, DELTA, {"usage": usage}, node.id)
@@ -219,6 +219,7 @@ class Capture:
         root = node.root
         node.cut = True
         if node.said:
+            node.partial = True
             data = {"cause": ending.get("cause"), "error": ending.get("error")}
             self._put(root, "llm.ai.partial", {key: value for key, value in data.items() if value}, node.id, late=False)
         self._spend(node, None, complete=False)

@@ -111,6 +111,7 @@ class Node:
         "on_events",
         "owner",
         "parent",
+        "partial",
         "root",
         "run_id",
         "said",
@@ -146,6 +147,8 @@ class Node:
         """Whether it has shown the user anything."""
         self.on_events = False
         self.cut = False
+        self.partial = False
+        """Whether it is recorded as partial: never as complete, then."""
         self.usage: Data | None = None
         # Of a tool:
         self.tool_call_id: str | None = None

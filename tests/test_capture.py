@@ -445,6 +445,36 @@ def test_endings_may_come_in_any_order(
     assert is_partial(messages[0]) is not whole
 
 
+def test_what_a_model_says_after_the_end_counts_for_nothing(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """A zombie goes on: its words and its answer are recorded as late, and the transcript stays as it was."""
+    for said in ("so far", ""):
+        root = uuid4()
+        handler.on_chain_start({}, {}, run_id=root)
+        model = call(handler, root)
+        say(handler, model, said)
+        handler.on_chain_error(asyncio.CancelledError(), run_id=root)
+        before, last = journal.transcript(str(root)), journal.run(str(root)).last_seq
+        say(handler, model, " and on")
+        handler.on_llm_end(answer("so far and on"), run_id=model)
+        assert journal.transcript(str(root)) == before
+        assert [message.text for message in before if message.type == "ai"] == ([said] if said else [])
+        late = journal.read(str(root), after=last)
+        assert late[0].text == " and on"
+        assert [event.data["late"] for event in late if event.kind == "llm.ai.response"] == ([] if said else [True])
+
+
+def test_a_complete_run_has_no_partial_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """A call that the run did not wait for is not part of what it came to; what it cost is not known."""
+    root = uuid4()
+    handler.on_chain_start({}, {}, run_id=root)
+    model = call(handler, root)
+    say(handler, model, "too slow")
+    handler.on_chain_end({}, run_id=root)
+    assert [message.type for message in journal.transcript(str(root))] == ["human"]
+    assert journal.run(str(root)).usage == {"m": {"calls": 1, "incomplete": 1}}
+    assert "llm.ai.partial" not in kinds(journal.read(str(root)))
+
+
 def test_an_empty_partial_is_not_recorded(journal: RunJournal, handler: JournalCallbackHandler) -> None:
     """Nothing but blanks, or nothing but the beginning of a tool call, is no answer."""
     for text, calls in ((" \n", []), ("", [{"name": "rm", "args": '{"a', "id": "1", "index": 0}])):
@@ -496,11 +526,27 @@ def test_two_handlers_record_a_run_once(journal: RunJournal, handler: JournalCal
 
 
 def test_an_update_of_a_state_is_no_run(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """LangGraph reports it as a chain."""
-    agent = create_agent(Scripted(scripts=[words("ok")]), [], checkpointer=InMemorySaver())
-    bound = agent.with_config(callbacks=[handler])
-    bound.update_state({"configurable": {"thread_id": "t"}}, {"messages": [("user", "1")]})
+    """LangGraph reports it as a chain, where the node has an edge to choose."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: {"messages": [("ai", "made up")]})
+    graph.add_node("tools", ToolNode([double]))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", tools_condition)
+    watched = Names()
+    bound = graph.compile(checkpointer=InMemorySaver()).with_config(callbacks=[handler, watched])
+    bound.update_state({"configurable": {"thread_id": "t"}}, {"messages": [("ai", "1")]}, as_node="model")
+    assert "LangGraphUpdateState" in watched.names
     assert journal.runs() == []
+
+
+class Names(BaseCallbackHandler):
+    """The names of the chains that it is told of."""
+
+    def __init__(self) -> None:
+        self.names: list[str | None] = []
+
+    def on_chain_start(self, *args: Any, **kwargs: Any) -> None:
+        self.names.append(kwargs.get("name"))
 
 
 def test_it_never_raises(journal: RunJournal, handler: JournalCallbackHandler, caplog: pytest.LogCaptureFixture) -> None:

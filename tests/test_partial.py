@@ -122,6 +122,17 @@ def test_a_signed_thought_stays_and_an_unsigned_one_goes(journal: RunJournal) ->
     ]
 
 
+def test_a_thought_is_never_the_last_thing_said() -> None:
+    """Even a signed one: providers refuse a message that ends so. What is said before it stays."""
+    blocks = [
+        {"type": "text", "text": "First. ", "index": 0},
+        {"type": "thinking", "thinking": "Then?", "signature": "s", "index": 1},
+    ]
+    partial = partial_message(Streamed([{"blocks": blocks}], "c"), run_id="r", call_id="c", reason="stop")
+    assert partial is not None
+    assert partial["data"]["content"] == [{"type": "text", "text": "First. "}]
+
+
 def test_requests_are_told_of_and_not_made(journal: RunJournal) -> None:
     """Which tools were asked for, and which of the requests was complete, is in the mark of the message."""
     partial = journal.transcript(str(cut(journal, STREAMS["openai"](), 8)[0]))[-1]
