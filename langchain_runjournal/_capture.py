@@ -137,7 +137,10 @@ class Capture:
         if not node.cut:
             if not _translate.is_abort(error):
                 self._put(node.root, "llm.error", {"error": _translate.error_text(error)}, node.id)
-            self._cut(node, _translate.ending(error, self._asked(node.root), from_within=True))
+            ending = _translate.ending(error, self._asked(node.root), from_within=True)
+            if node.parent is not None and ending["status"] == "interrupted":
+                ending["cause"] = self._asked(node.root)  # else only the root will know: this may be a limit of time
+            self._cut(node, ending)
         self._close(node, error)
 
     def finish(self, node: Node, output: Any) -> None:
@@ -200,7 +203,11 @@ class Capture:
                 root.last_error = id(error)
         elif not root.over:
             from_within = error is not None and root.last_error == id(error)
-            self._end(root, _translate.ending(error, self._asked(root), from_within=from_within))
+            ending = _translate.ending(error, self._asked(root), from_within=from_within)
+            if error is None and not root.is_graph and any(one.said and not one.inside for one in root.open.values()):
+                # A chain whose stream is closed says that it has ended well, in the middle of its answer.
+                ending = {"status": "interrupted", "cause": self._asked(root) or "disconnect"}
+            self._end(root, ending)
 
     def _end(self, root: Root, ending: Data) -> None:
         waits = root.paused and ending["status"] == "completed"

@@ -26,7 +26,6 @@ logger = logging.getLogger("langchain_runjournal")
 
 _MOST_LEFT: Final = 10_000
 """How many calls of ended runs are waited for, should something else hold the ids of all of them."""
-_STARTS: Final = ("on_chat_model_start", "on_llm_start")
 _DEEPEST: Final = 30
 
 
@@ -81,6 +80,7 @@ class Root:
         self.usage: dict[str, Data] = {}
         self.scopes: dict[str, Scope] = {}
         self.open: dict[int, Node] = {}
+        self.is_graph = False
         self.requests: set[str] = set()
         """Tool calls that were asked for and have no result yet."""
         self.last_error = 0
@@ -155,18 +155,24 @@ class Node:
 
 
 def _holder() -> object | None:
-    """What lives as long as the `agenerate` that calls us, if one does: its callback manager.
+    """What lives as long as the model call that begins, where that can be known: its callback manager.
 
-    That is the one place where LangChain says nothing of a cancellation, and the caller may keep the id of the run that he
-    has chosen for ever. Everywhere else there is an ending to wait for, and the id will do.
+    The caller may keep the id of the run that he has chosen for ever. So where LangChain can end a call without any callback
+    (an `agenerate` that is cancelled, a stream of the v3 protocol that is left), another object has to tell. Its callers
+    keep the manager until they are done; everywhere else there is an ending to wait for, and the id will do.
     """
     manager, frame = None, sys._getframe(1)
     for _ in range(_DEEPEST):
-        if frame.f_code.co_name == "agenerate":
+        name = frame.f_code.co_name
+        if name in ("agenerate", "ensure_started"):
             return manager
-        if frame.f_code.co_name in _STARTS:
+        if name in ("on_chat_model_start", "on_llm_start"):
             caller = frame.f_locals.get("self")
-            manager = caller if type(caller).__name__.endswith("CallbackManager") else manager
+            kind = type(caller).__name__
+            if kind.endswith("CallbackManager"):
+                manager = caller
+                if name == "on_llm_start" and kind.startswith("Async"):
+                    return manager  # at the bottom of a task of its own, which `agenerate` waits for
         if frame.f_back is None:
             break
         frame = frame.f_back
@@ -211,6 +217,7 @@ class Tracker:
         parent = self.nodes.get(key_of(parent_run_id)) if parent_run_id is not None else None
         id = str(run_id)
         root = Root(id, muted=muted, loop=loop) if parent is None else parent.root
+        root.is_graph = root.is_graph or bool(namespace)
         node = self.nodes[key] = root.open[key] = Node(key, id, root, parent, namespace, owner)
         held = _holder() if parent is None else None
         if held is not None or isinstance(run_id, UUID):

@@ -26,7 +26,7 @@ class _Call:
     role: str
     deltas: list[str | Mapping[str, Any]] = field(default_factory=list)
     message: Data | None = None
-    cause: str | None = None
+    reason: str | None = None
     results: dict[str, Data] = field(default_factory=dict)
 
 
@@ -55,7 +55,7 @@ class _Reader:
             case "llm.ai.response" if not self.ended:
                 self._respond(self.call_of(event), data["message"])
             case "llm.ai.partial" if not self.ended:
-                self.call_of(event).cause = data.get("cause") or "error"
+                self.call_of(event).reason = "error" if data.get("error") else data.get("cause")
             case "llm.tool.result" if isinstance(data.get("message"), Mapping) and not data.get("inside"):
                 self._answer(data["message"])
             case "run.pause":
@@ -97,6 +97,11 @@ class _Reader:
             self.unasked[id] = len(self.parts)
             self.parts.append(message)
 
+    @property
+    def _reason(self) -> str | None:
+        """Why the run ended, which says more than why a part of it was cancelled."""
+        return (self.cause or "error") if self.ended else None
+
     def messages(self) -> list[Data]:
         found = list(self.inputs)
         for part in self.parts:
@@ -112,7 +117,7 @@ class _Reader:
             return [call.message, *(call.results[id] for id in order if id in call.results)]
         if self.status == "completed":
             return []  # the run went on without it
-        reason = call.cause or self.cause or ("running" if not self.ended else "error")
+        reason = "error" if call.reason == "error" else self._reason or call.reason or "running"
         partial = partial_message(
             Streamed(call.deltas, call.call_id), run_id=self.run_id, call_id=call.call_id, reason=reason
         )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, cast
+from types import FrameType
+from typing import Any, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+from langchain_core.callbacks.manager import ahandle_event
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
@@ -25,6 +28,7 @@ from .events import DELTA
 
 logger = logging.getLogger("langchain_runjournal")
 
+_NEAR: Final = 8
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -184,7 +188,10 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> Any:
         """A plain text model is called."""
-        self._model(serialized, prompts[0] if prompts else "", run_id, about)
+        try:
+            self._model(serialized, prompts[0] if prompts else "", run_id, about)
+        finally:
+            self._let_others_hear(serialized, prompts, run_id, about)
 
     @_never_raises
     def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -292,6 +299,22 @@ class JournalCallbackHandler(GraphCallbackHandler):
             self._capture.model(node, serialized, asked, metadata, tags, params)
 
         self._begin(_name(serialized, about), run_id, about, tell)
+
+    def _let_others_hear(self, serialized: Any, prompts: Any, run_id: UUID, about: dict[str, Any]) -> None:
+        """In its asynchronous callbacks, LangChain forgets to tell handlers that are not inline that a plain text model
+        starts, as soon as there is one that is; `astream_events` is such a handler, and would stay empty because of us. So
+        they are put where LangChain would have put them."""
+        frame: FrameType | None = sys._getframe(1)
+        for _ in range(_NEAR):
+            if frame is None or (frame.f_code.co_name == "on_llm_start" and "non_inline_tasks" in frame.f_locals):
+                break
+            frame = frame.f_back
+        known = frame.f_locals if frame is not None else {}
+        inline, others = known.get("inline_handlers", ()), known.get("non_inline_handlers", ())
+        ours = [handler for handler in inline if isinstance(handler, JournalCallbackHandler)]
+        if others and ours == inline and ours[0] is self:
+            told = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
+            known["non_inline_tasks"].append(told)
 
     def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any) -> None:
         """Something has ended, unless it has ended before, or another handler records it."""

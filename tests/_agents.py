@@ -95,6 +95,12 @@ class PlainText(LLM):
             run_manager.on_llm_new_token(letter, chunk=chunk)
             yield chunk
 
+    async def _astream(self, *args: Any, run_manager: Any = None, **kwargs: Any) -> AsyncIterator[GenerationChunk]:
+        for letter in self.says:
+            chunk = GenerationChunk(text=letter)
+            await run_manager.on_llm_new_token(letter, chunk=chunk)
+            yield chunk
+
 
 def _whole(chunks: list[ChatGenerationChunk]) -> ChatResult:
     added = chunks[0]

@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 
-from ._agents import Scripted, asks, words
+from ._agents import PlainText, Scripted, asks, words
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def double(x: int) -> str:
 NAMES = [
     *(f"on_chain_{end}" for end in ("start", "end", "error")),
     *(f"on_tool_{end}" for end in ("start", "end", "error")),
-    *("on_chat_model_start", "on_llm_new_token", "on_llm_end", "on_llm_error", "on_stream_event"),
+    *("on_llm_start", "on_chat_model_start", "on_llm_new_token", "on_llm_end", "on_llm_error", "on_stream_event"),
 ]
 
 
@@ -150,6 +150,26 @@ def test_nobody_sees_anything_else(journal: RunJournal, way: Any) -> None:
     assert all(without)
     assert seen(JournalCallbackHandler(journal)) == without
     assert len(journal.runs()) == 1
+
+
+def test_a_plain_text_model_is_heard_by_others(journal: RunJournal) -> None:
+    """LangChain tells them nothing of its start as soon as one handler is inline, as ours has to be."""
+
+    def seen(*ours: BaseCallbackHandler) -> tuple[Any, ...]:
+        later = WatchingLater()
+        cfg = {"callbacks": [*ours, later]}
+
+        async def main() -> list[Any]:
+            return [event async for event in PlainText(says="abc").astream_events("go", cfg, version="v2")]
+
+        return steady(asyncio.run(main())), later.seen
+
+    without = seen()
+    assert "on_llm_stream" in without[0]
+    assert "on_llm_start" in without[1][0]
+    assert seen(JournalCallbackHandler(journal)) == without
+    assert seen(JournalCallbackHandler(journal), JournalCallbackHandler(journal)) == without
+    assert [journal.transcript(run.run_id)[-1].text for run in journal.runs()] == ["abc", "abc"]
 
 
 def test_capturing_invoke_keeps_what_a_stop_would_take(journal: RunJournal) -> None:

@@ -465,10 +465,12 @@ def test_what_a_model_says_after_the_end_counts_for_nothing(journal: RunJournal,
 
 def test_a_complete_run_has_no_partial_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
     """A call that the run did not wait for is not part of what it came to; what it cost is not known."""
-    root = uuid4()
-    handler.on_chain_start({}, {}, run_id=root)
-    model = call(handler, root)
+    root, node = uuid4(), uuid4()
+    handler.on_chain_start({}, {"messages": "go"}, run_id=root)
+    handler.on_chain_start({}, {}, run_id=node, parent_run_id=root, metadata={"langgraph_checkpoint_ns": "node:1"})
+    model = call(handler, node)
     say(handler, model, "too slow")
+    handler.on_chain_end({}, run_id=node)
     handler.on_chain_end({}, run_id=root)
     assert [message.type for message in journal.transcript(str(root))] == ["human"]
     assert journal.run(str(root)).usage == {"m": {"calls": 1, "incomplete": 1}}
