@@ -21,6 +21,7 @@ ANSWER = (
 AGENT = """
 import asyncio, sys
 from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 from langchain_runjournal import JournalCallbackHandler, RunJournal
 
@@ -32,8 +33,8 @@ class Slow(GenericFakeChatModel):
 
 model = Slow(messages=iter([sys.argv[2]]))
 
-async def answer(state):
-    return {"messages": [await model.ainvoke(state["messages"])]}
+async def answer(state, config: RunnableConfig):
+    return {"messages": [await model.ainvoke(state["messages"], config)]}
 
 graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer").compile()
 

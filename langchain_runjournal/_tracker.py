@@ -10,12 +10,14 @@ begin records it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -118,6 +120,7 @@ class Node:
         "spoke",
         "tie",
         "tool_call_id",
+        "unwatch",
         "usage",
     )
 
@@ -131,6 +134,7 @@ class Node:
         self.owner = owner
         """The handler that records it."""
         self.tie: _Tie | None = None
+        self.unwatch: Callable[[], object] | None = None
         self.inside: str | None = parent.inside if parent is not None else None
         """The tool call in which it happens."""
         self.name: str | None = None
@@ -161,8 +165,8 @@ def _holder() -> object | None:
     (an `agenerate` that is cancelled, a stream of the v3 protocol that is left), another object has to tell. Its callers
     keep the manager until they are done; everywhere else there is an ending to wait for, and the id will do.
     """
-    manager, frame = None, sys._getframe(1)
-    for _ in range(_DEEPEST):
+    manager = None
+    for frame in _stack():
         name = frame.f_code.co_name
         if name in ("agenerate", "ensure_started"):
             return manager
@@ -173,10 +177,21 @@ def _holder() -> object | None:
                 manager = caller
                 if name == "on_llm_start" and kind.startswith("Async"):
                     return manager  # at the bottom of a task of its own, which `agenerate` waits for
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     return None
+
+
+def _is_below(name: str) -> bool:
+    """Whether a function of this name is among our callers."""
+    return any(frame.f_code.co_name == name for frame in _stack())
+
+
+def _stack() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        yield frame
+        frame = frame.f_back
 
 
 def key_of(run_id: Any) -> int:
@@ -223,11 +238,30 @@ class Tracker:
         if held is not None or isinstance(run_id, UUID):
             node.tie = _Tie(run_id if held is None else held, self._untied)
             node.tie.key = key
+        if held is not None and loop:
+            self._watch(node)
         return node
+
+    def _watch(self, node: Node) -> None:
+        """The task in which it goes on may be over while somebody still holds its frames: by its exception, or, on Python
+        3.10, by the task itself."""
+        task = asyncio.current_task()
+        if task is None or not _is_below("agenerate"):
+            return
+
+        def done(_: object) -> None:
+            node.tie, node.unwatch = None, None
+            self._gone.append(node.key)
+            self._sweep()
+
+        task.add_done_callback(done)
+        node.unwatch = lambda: task.remove_done_callback(done)
 
     def close(self, node: Node) -> None:
         """It has ended: nothing more is expected of it."""
-        node.tie = None
+        if node.unwatch is not None:
+            node.unwatch()
+        node.tie, node.unwatch = None, None
         self._forget(node.key)
         node.root.open.pop(node.key, None)
 

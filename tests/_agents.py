@@ -10,6 +10,9 @@ from langchain_core.language_models import LLM, BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, GenerationChunk
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 
 USAGE = {"input_tokens": 10, "output_tokens": 4, "total_tokens": 14}
 
@@ -100,6 +103,21 @@ class PlainText(LLM):
             chunk = GenerationChunk(text=letter)
             await run_manager.on_llm_new_token(letter, chunk=chunk)
             yield chunk
+
+
+def by_hand(model: Scripted, tools: list[Any]) -> Any:
+    """An agent that hands on its config, as asynchronous code on Python 3.10 has to: LangChain cannot do it there."""
+
+    async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"], config)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", answer)
+    graph.add_node("tools", ToolNode(tools))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", tools_condition)
+    graph.add_edge("tools", "model")
+    return graph.compile()
 
 
 def _whole(chunks: list[ChatGenerationChunk]) -> ChatResult:

@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 
-from ._agents import PlainText, Scripted, asks, words
+from ._agents import PlainText, Scripted, asks, by_hand, words
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_capturing_invoke_keeps_what_a_stop_would_take(journal: RunJournal) -> N
             for alone in (True, False):
                 reached = asyncio.Event()
                 model = Scripted(scripts=[[*words("so ", "far "), reached.set, asyncio.Event().wait]])
-                runnable, given = (model, "go") if alone else (create_agent(model, []), ASKED)
+                runnable, given = (model, "go") if alone else (by_hand(model, []), ASKED)
                 run_id = await cut(runnable, given, handler, reached)
                 run = journal.run(run_id)
                 assert (run.status, run.cause) == ("interrupted", "stop")
@@ -200,6 +200,42 @@ def test_capturing_invoke_keeps_what_a_stop_would_take(journal: RunJournal) -> N
                 assert partials == (["so far "] if capture else [])
 
     asyncio.run(main())
+
+
+def test_an_end_that_nobody_tells_of_needs_nobody_to_let_go(journal: RunJournal) -> None:
+    """The caller keeps the id, the task, and the exception with all its frames: the run has ended all the same."""
+
+    async def main() -> None:
+        kept: list[Any] = []
+        for model in (Scripted(scripts=[[*words("so far"), asyncio.Event().wait]]), Stuck()):
+            handler = JournalCallbackHandler(journal, capture_invoke=True)
+            cfg = {"callbacks": [handler], "run_id": uuid4()}
+            kept += [cfg, task := asyncio.ensure_future(model.ainvoke("go", cfg))]
+            async for event in journal.afollow(await started(str(cfg["run_id"]))):
+                if event.kind == "llm.start":
+                    task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError as exc:
+                kept.append(exc)
+            assert journal.run(str(cfg["run_id"])).cause == "stop"
+
+    async def started(run_id: str) -> str:
+        while run_id not in [run.run_id for run in await journal.aruns()]:
+            await asyncio.sleep(0)
+        return run_id
+
+    asyncio.run(main())
+
+
+class Stuck(PlainText):
+    """A plain text model that says nothing."""
+
+    says: str = ""
+
+    async def _acall(self, *args: Any, **kwargs: Any) -> str:
+        await asyncio.Event().wait()
+        return ""
 
 
 def test_capturing_invoke_respects_a_model_that_must_not_stream(journal: RunJournal) -> None:

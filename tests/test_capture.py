@@ -25,7 +25,7 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from langchain_runjournal import Event, JournalCallbackHandler, RunJournal, errors, is_partial, is_synthetic
 
-from ._agents import USAGE, PlainText, Scripted, asks, words
+from ._agents import USAGE, PlainText, Scripted, asks, by_hand, words
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_tool_that_ends_after_its_run_is_kept_as_late(journal: RunJournal, han
         return "at last"
 
     async def main(cfg: dict[str, Any]) -> None:
-        agent = create_agent(Scripted(scripts=[asks(("c1", "slow", {"x": 1}))]), [slow])
+        agent = by_hand(Scripted(scripts=[asks(("c1", "slow", {"x": 1}))]), [slow])
         task = asyncio.ensure_future(agent.ainvoke({"messages": [("user", "go")]}, cfg))
         await asyncio.to_thread(running.wait, 30)
         task.cancel()
@@ -379,7 +379,7 @@ def test_whoever_asked_for_the_stop_gives_the_cause(journal: RunJournal, handler
     async def main() -> dict[str, Any]:
         cfg, reached = config(handler), asyncio.Event()
         script = [*words("so far "), lambda: reached.set(), asyncio.Event().wait]
-        agent = create_agent(Scripted(scripts=[script]), [])
+        agent = by_hand(Scripted(scripts=[script]), [])
         stream = agent.astream({"messages": [("user", "go")]}, cfg, stream_mode="messages")
         task = asyncio.ensure_future(_read(stream))
         await reached.wait()
