@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import anyio
+import langchain_core
 import pytest
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, is_partial
@@ -26,6 +27,7 @@ from ._models import TOKENS, ChatTokens, Gate, TextTokens, agent, chain, graph, 
 
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
 
+IS_OLD = tuple(map(int, langchain_core.__version__.split(".")[:2])) < (1, 7)
 INPUT = {"messages": [("human", "hi")]}
 AT = 3
 """How many tokens have been said when the interruption comes."""
@@ -383,6 +385,8 @@ def test_cell(journal: RunJournal, entry: Entry, interruption: str) -> None:
             pytest.skip("new in Python 3.11")
         if entry.subject == "agent" and entry.is_async:
             pytest.skip("the node of create_agent does not hand on callbacks: no model is heard of before Python 3.11")
+    if entry.subject == "agent" and entry.how.endswith("v3") and interruption in ("human", "recursion limit") and IS_OLD:
+        pytest.skip("LangChain lost the text beside a tool call in events of the v3 protocol")
     cell = Cell(journal, entry, interruption)
     if entry.is_async:
         with contextlib.suppress(KeyboardInterrupt):
