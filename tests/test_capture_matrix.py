@@ -59,6 +59,7 @@ ENDINGS = {
 }
 ON_A_LOOP = ("cancel", "cancel twice", "asyncio.timeout", "anyio scope", "anyio deadline", "node timeout")
 OF_A_GRAPH = ("step_timeout", "node timeout", "recursion limit", "human")
+MODELS = ("chat model", "text model")
 LEAVING = ("aclose", "garbage")
 UNCUT = ("end", "recursion limit", "human")
 """What lets the model finish what it says."""
@@ -387,6 +388,10 @@ def test_cell(journal: RunJournal, entry: Entry, interruption: str) -> None:
             pytest.skip("the node of create_agent does not hand on callbacks: no model is heard of before Python 3.11")
     if entry.subject == "agent" and entry.how.endswith("v3") and interruption in ("human", "recursion limit") and IS_OLD:
         pytest.skip("LangChain lost the text beside a tool call in events of the v3 protocol")
+    if entry.how.endswith("v3") and entry.subject not in MODELS and interruption in LEAVING and IS_OLD:
+        pytest.skip(
+            "in which order LangGraph 1.2.0 deals out events of the v3 protocol depends on the hashes of that process"
+        )
     cell = Cell(journal, entry, interruption)
     if entry.is_async:
         with contextlib.suppress(KeyboardInterrupt):
