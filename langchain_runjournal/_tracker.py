@@ -11,6 +11,7 @@ begin records it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import threading
@@ -291,12 +292,12 @@ class Tracker:
     def _sweep(self) -> None:
         while (self._gone or self._later) and self._lock.acquire(blocking=False):
             try:
-                if self._later:
-                    self._later.popleft()()
-                else:
-                    self._let_go(self._gone.popleft())
-            except IndexError:
-                pass  # somebody else was faster, in the middle of ourselves
+                # Somebody else may be faster, in the middle of ourselves.
+                with contextlib.suppress(IndexError):
+                    if self._later:
+                        self._later.popleft()()
+                    else:
+                        self._let_go(self._gone.popleft())
             except Exception:
                 logger.exception("the end of a call could not be recorded")
             finally:

@@ -243,7 +243,7 @@ def input_messages(inputs: Any) -> list[Any] | None:
 
     try:
         return [message_data(message) for message in convert_to_messages(inputs)]
-    except (ValueError, TypeError, NotImplementedError, AttributeError):
+    except (ValueError, TypeError, RuntimeError, AttributeError):
         return None  # a list of something else
 
 

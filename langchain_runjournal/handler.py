@@ -128,7 +128,9 @@ class JournalCallbackHandler(GraphCallbackHandler):
                     self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, short)
                     return
         except (KeyError, AttributeError):
-            pass  # a plain text model, a call that is over, or a shape that nobody has thought of
+            # A plain text model, a call that is over, or a shape that nobody has thought of.
+            self._token(token, chunk, run_id)
+            return
         except Exception:
             logger.exception("a token could not be recorded")
             self.journal._intake.miss()
