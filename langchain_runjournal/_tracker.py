@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import FrameType
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -292,16 +293,19 @@ class Tracker:
     def _sweep(self) -> None:
         while (self._gone or self._later) and self._lock.acquire(blocking=False):
             try:
-                # Somebody else may be faster, in the middle of ourselves.
-                with contextlib.suppress(IndexError):
-                    if self._later:
-                        self._later.popleft()()
-                    else:
-                        self._let_go(self._gone.popleft())
+                self._next()()
             except Exception:
                 logger.exception("the end of a call could not be recorded")
             finally:
                 self._lock.release()
+
+    def _next(self) -> Callable[[], object]:
+        # Somebody else may be faster, in the middle of ourselves: then there is nothing left to do.
+        with contextlib.suppress(IndexError):
+            return self._later.popleft()
+        with contextlib.suppress(IndexError):
+            return partial(self._let_go, self._gone.popleft())
+        return lambda: None
 
     def _let_go(self, key: int) -> None:
         node = self.nodes.get(key)
