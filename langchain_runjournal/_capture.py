@@ -130,7 +130,6 @@ class Capture:
                 root.requests.update(_translate.request_ids(data["message"]))
         if not node.cut:
             self._spend(node, usage, complete=True)
-        self._close(node, None)
 
     def fail(self, node: Node, error: BaseException) -> None:
         """A model call is over without an answer."""
@@ -141,7 +140,6 @@ class Capture:
             if node.parent is not None and ending["status"] == "interrupted":
                 ending["cause"] = self._asked(node.root)  # else only the root will know: this may be a limit of time
             self._cut(node, ending)
-        self._close(node, error)
 
     def finish(self, node: Node, output: Any) -> None:
         """A chain has ended well."""
@@ -152,14 +150,12 @@ class Capture:
                 node.calls.clear()
         elif node.parent is not None:
             node.parent.calls += node.calls
-        self._close(node, None)
 
     def break_off(self, node: Node, error: BaseException) -> None:
         """A chain has ended with an error: what the models below it said has come to nothing, if the run goes on."""
         if node.calls and not node.root.over:
             failed = node.root.scope(node.namespace).failed
             failed += [id for id in node.calls if id not in failed]
-        self._close(node, error)
 
     def result(self, node: Node, output: Any) -> None:
         """A tool has ended well."""
@@ -169,7 +165,6 @@ class Capture:
         if node.namespace and not root.over and "message" in data:
             for message in _translate.tool_messages(output):
                 root.scope(node.namespace).results[message.tool_call_id] = message
-        self._close(node, None)
 
     def tool_error(self, node: Node, error: BaseException) -> None:
         """A tool has ended with an error, or waits for a human."""
@@ -177,7 +172,6 @@ class Capture:
         if _translate.is_bubbling(error):
             data = {"tool_call_id": node.tool_call_id, "interrupted": True}
         self._put(node.root, "tool.error", data, node.id)
-        self._close(node, error)
 
     def pause(self, event: Any) -> None:
         """A graph waits for a human."""
@@ -195,7 +189,11 @@ class Capture:
 
     # --- the end of a run ---------------------------------------------------------------------------------------------
 
-    def _close(self, node: Node, error: BaseException | None) -> None:
+    def close(self, node: Node, outcome: Any) -> None:
+        """It is over, and if it is the root, so is the run. Does nothing the second time."""
+        if self.tracker.nodes.get(node.key) is not node:
+            return
+        error = outcome if isinstance(outcome, BaseException) else None
         self.tracker.close(node)
         root = node.root
         if node.parent is not None:

@@ -324,7 +324,11 @@ class JournalCallbackHandler(GraphCallbackHandler):
         def work() -> None:
             node = self._tracker.nodes.get(key_of(run_id))
             if node is not None and node.owner is self:
-                end(node, value)
+                try:
+                    end(node, value)
+                finally:
+                    # Also if it could not be understood: it is over, and its run may be.
+                    self._capture.close(node, value)
 
         self._do(work)
 

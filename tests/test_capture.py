@@ -568,6 +568,18 @@ def test_it_never_raises(journal: RunJournal, handler: JournalCallbackHandler, c
     assert "could not be recorded" in caplog.text
 
 
+def test_an_answer_that_cannot_be_understood_ends_its_run(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """What came before is there, the run has its end, and the next barrier tells."""
+    odd: Any = SimpleNamespace(generations=[[SimpleNamespace(message=7)]], llm_output=None)
+    model = call(handler)
+    say(handler, model, "words")
+    handler.on_llm_end(odd, run_id=model)
+    with pytest.raises(errors.WriteFailed):
+        journal.flush()
+    assert journal.run(str(model)).ended
+    assert "".join(event.text for event in journal.read(str(model))) == "words"
+
+
 def test_odd_tokens_are_kept(journal: RunJournal, handler: JournalCallbackHandler) -> None:
     """A chunk of a plain text model, a token without a chunk, a list without one, and half a surrogate pair."""
     model = call(handler)
