@@ -189,11 +189,10 @@ class Capture:
 
     # --- the end of a run ---------------------------------------------------------------------------------------------
 
-    def close(self, node: Node, outcome: Any) -> None:
+    def close(self, node: Node, error: BaseException | None) -> None:
         """It is over, and if it is the root, so is the run. Does nothing the second time."""
         if self.tracker.nodes.get(node.key) is not node:
             return
-        error = outcome if isinstance(outcome, BaseException) else None
         self.tracker.close(node)
         root = node.root
         if node.parent is not None:

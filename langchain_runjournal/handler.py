@@ -203,7 +203,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """A model call has failed, or was cut off in one of the ways that LangChain tells of."""
-        self._over(run_id, self._capture.fail, error)
+        self._over(run_id, self._capture.fail, error, error)
 
     @_never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -219,7 +219,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """A chain has failed, or was cancelled, or left."""
-        self._over(run_id, self._capture.break_off, error)
+        self._over(run_id, self._capture.break_off, error, error)
 
     @_never_raises
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
@@ -234,7 +234,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """A retriever has failed."""
-        self._over(run_id, self._capture.break_off, error)
+        self._over(run_id, self._capture.break_off, error, error)
 
     @_never_raises
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
@@ -251,7 +251,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """A tool has failed, or waits for a human."""
-        self._over(run_id, self._capture.tool_error, error)
+        self._over(run_id, self._capture.tool_error, error, error)
 
     @_never_raises
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
@@ -318,7 +318,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
             told = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
             known["non_inline_tasks"].append(told)
 
-    def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any) -> None:
+    def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any, error: BaseException | None = None) -> None:
         """Something has ended, unless it has ended before, or another handler records it."""
 
         def work() -> None:
@@ -328,7 +328,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
                     end(node, value)
                 finally:
                     # Also if it could not be understood: it is over, and its run may be.
-                    self._capture.close(node, value)
+                    self._capture.close(node, error)
 
         self._do(work)
 
