@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _translate
+from . import _given, _translate
 from ._partial import is_visible
 from ._tracker import Node, Owner, Root, Tracker, key_of
 from ._translate import Data
@@ -45,7 +45,8 @@ class Capture:
     ) -> Node | None:
         """Something begins; a run with it, if it has no parent here. None if another handler records it."""
         metadata = metadata or _NOTHING
-        namespace = str(metadata.get("langgraph_checkpoint_ns") or "")
+        # Of the task of the outermost graph: what is tried again there is everything in it.
+        namespace = str(metadata.get("langgraph_checkpoint_ns") or "").partition("|")[0]
         # An update of a graph's state reports itself as a chain. It is no run.
         muted = name is not None and name.endswith("UpdateState")
         node = self.tracker.open(run_id, parent_run_id, namespace, owner, muted=muted, loop=_on_a_loop())
@@ -61,7 +62,11 @@ class Capture:
         metadata = metadata or _NOTHING
         node.name = name
         node.is_task = node.parent is not None and bool(name) and metadata.get("langgraph_node") == name
+        node.is_inner = node.is_task and "|" in str(metadata.get("langgraph_checkpoint_ns"))
         if node.parent is not None:
+            if node.is_task and node.inside is None and not node.root.over:
+                # Also those of an earlier run, which waited for a human.
+                node.root.requests.update(_given.open_requests(inputs))
             return
         messages = _translate.input_messages(inputs)
         if messages is not None:
@@ -92,8 +97,9 @@ class Capture:
         if metadata.get("ls_provider"):
             data["provider"] = metadata["ls_provider"]
         data.update(root.scope(node.namespace).begin_call())
+        data.update(root.take_unused())
         if node.parent is not None:
-            node.parent.calls.append(node.id)
+            node.parent.calls[node.id] = None
         self._put(root, "llm.start", data, node.id)
 
     def tool(self, node: Node, name: str | None, args: Any, tool_call_id: str | None, metadata: Any) -> None:
@@ -128,6 +134,8 @@ class Capture:
             self._put(root, "llm.ai.response", data, node.id)
             if not root.over and node.inside is None:
                 root.requests.update(_translate.request_ids(data["message"]))
+            if node.parent is not None and node.id in node.parent.calls:
+                node.parent.calls[node.id] = _given.likeness(data["message"])
         if not node.cut:
             self._spend(node, usage, complete=True)
 
@@ -144,12 +152,17 @@ class Capture:
     def finish(self, node: Node, output: Any) -> None:
         """A chain has ended well."""
         root = node.root
-        if node.is_task and not root.over:
+        if root.over:
+            return
+        if node.is_task:
             self._take_results(root, node, output)
-            if root.scopes.pop(node.namespace, None) is not None:
-                node.calls.clear()
+        if node.is_task and not node.is_inner:
+            scope = root.scopes.pop(node.namespace, None)
+            root.unused += _given.not_given(node.calls, output, root.requests)
+            if scope is not None and scope.failed:
+                root.unused += scope.failed
         elif node.parent is not None:
-            node.parent.calls += node.calls
+            node.parent.calls.update(node.calls)
 
     def break_off(self, node: Node, error: BaseException) -> None:
         """A chain has ended with an error: what the models below it said has come to nothing, if the run goes on."""
@@ -160,10 +173,10 @@ class Capture:
     def result(self, node: Node, output: Any) -> None:
         """A tool has ended well."""
         root = node.root
-        data = _translate.result_data(output, node.tool_call_id)
+        data = _given.result_data(output, node.tool_call_id)
         self._result(root, data, node.id, node.parent.inside if node.parent is not None else None)
         if node.namespace and not root.over and "message" in data:
-            for message in _translate.tool_messages(output):
+            for message in _given.tool_messages(output):
                 root.scope(node.namespace).results[message.tool_call_id] = message
 
     def tool_error(self, node: Node, error: BaseException) -> None:
@@ -179,7 +192,9 @@ class Capture:
         if node is None or node.root.over or event.checkpoint_ns:
             return  # a graph inside of another, which hears of it and pauses as well, or goes on
         node.root.paused = True
-        self._put(node.root, "run.pause", {**_translate.interrupt_data(event), "usage": node.root.usage})
+        self._put(
+            node.root, "run.pause", {**_translate.interrupt_data(event), "usage": node.root.usage, **node.root.take_unused()}
+        )
 
     def resume(self, event: Any) -> None:
         """A graph goes on after it has waited for a human."""
@@ -216,7 +231,7 @@ class Capture:
                 else:
                     self._spend(node, None, complete=False)  # it may still end, for nobody
         if not waits:
-            self._put(root, "run.end", {**ending, "usage": root.usage}, late=False)
+            self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
 
     def _cut(self, node: Node, ending: Data) -> None:
         """A model call is cut off: it will be replaced, or its partial message stands."""
@@ -229,8 +244,8 @@ class Capture:
         self._spend(node, None, complete=False)
         if not root.over:
             root.scope(node.namespace).failed.append(node.id)
-            if node.parent is not None and node.id in node.parent.calls:
-                node.parent.calls.remove(node.id)
+            if node.parent is not None:
+                node.parent.calls.pop(node.id, None)
 
     def _gone(self, node: Node) -> None:
         """Nobody works on it any more, and nobody has said so: a cancelled `ainvoke`, a stream that was left."""
@@ -253,7 +268,7 @@ class Capture:
         known = scope.results if scope is not None else {}
         if not known and not root.requests:
             return
-        for message in _translate.tool_messages(output):
+        for message in _given.tool_messages(output):
             id = message.tool_call_id
             changed = id in known and _result_of(known[id]) != _result_of(message)
             if changed or id in root.requests:

@@ -87,8 +87,15 @@ class Root:
         self.is_graph = False
         self.requests: set[str] = set()
         """Tool calls that were asked for and have no result yet."""
+        self.unused: list[str] = []
+        """Calls whose answers their task has not given back: not the thread's."""
         self.last_error = 0
         """The id of the exception that came last out of a part of the run."""
+
+    def take_unused(self) -> Data:
+        """For the next event that a transcript looks at."""
+        unused, self.unused = self.unused, []
+        return {"unused": unused} if unused else {}
 
     def scope(self, namespace: str) -> Scope:
         found = self.scopes.get(namespace)
@@ -105,6 +112,7 @@ class Node:
         "cut",
         "id",
         "inside",
+        "is_inner",
         "is_task",
         "key",
         "message_id",
@@ -141,8 +149,10 @@ class Node:
         """The tool call in which it happens."""
         self.name: str | None = None
         self.is_task = False
-        self.calls: list[str] = []
-        """The model calls below it whose answers it has not given to anybody yet."""
+        self.is_inner = False
+        """Whether it is a task of a graph inside of a task."""
+        self.calls: dict[str, Data | None] = {}
+        """The model calls below it whose answers it has not given to anybody yet, with what tells them again."""
         # Of a model call:
         self.model: str | None = None
         self.message_id: str | None = f"{_translate.RUN_ID_PREFIX}{id}"

@@ -47,8 +47,9 @@ class _Reader:
 
     def read(self, event: Event) -> None:
         data = event.data
+        self.replaced.update(data.get("unused", ()))
         match event.kind:
-            case "llm.human.input":
+            case "llm.human.input" if not self.ended:
                 self.inputs.append(data["message"])
             case "llm.start" if not self.ended:
                 self._start(event, data)

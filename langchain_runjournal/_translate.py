@@ -192,37 +192,6 @@ def request_ids(message: Mapping[str, Any]) -> list[str]:
     return [call["id"] for call in calls if isinstance(call.get("id"), str)]
 
 
-def tool_messages(output: Any) -> list[Any]:
-    """The tool messages in what a tool or a node gave back: alone, in a list, in a state update or in a Command."""
-    found: list[Any] = []
-    waiting = [output]
-    while waiting:
-        value = waiting.pop(0)
-        if getattr(value, "type", None) == "tool" and hasattr(value, "tool_call_id"):
-            found.append(value)
-        elif isinstance(value, Mapping):
-            waiting.append(value.get("messages"))
-        elif isinstance(value, (list, tuple)):
-            waiting.extend(value)
-        elif type(value).__name__ == "Command":
-            waiting.append(value.update)
-    return found
-
-
-def result_data(output: Any, tool_call_id: str | None) -> Data:
-    """What `on_tool_end` says: the message that answers the request, or whatever else the tool gave."""
-    messages = tool_messages(output)
-    ours = [message for message in messages if message.tool_call_id == tool_call_id] or messages
-    data: Data = {"tool_call_id": tool_call_id or (ours[0].tool_call_id if ours else None)}
-    if ours:
-        data["message"] = message_data(ours[0])
-    else:
-        data["output"] = output
-    if type(output).__name__ == "Command" and output.goto:
-        data["goto"] = output.goto
-    return data
-
-
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +199,10 @@ def input_messages(inputs: Any) -> list[Any] | None:
     """The messages in what a chain was called with, as LangChain would read them; None if it speaks of none."""
     if type(inputs).__name__ == "Command":
         inputs = inputs.update
-    inputs = inputs.get("messages") if isinstance(inputs, Mapping) else getattr(inputs, "messages", inputs)
+    if isinstance(inputs, Mapping) or hasattr(inputs, "messages"):
+        inputs = inputs.get("messages") if isinstance(inputs, Mapping) else inputs.messages
+        if isinstance(inputs, tuple):
+            inputs = [inputs]  # one message, as ("user", "hello"): LangGraph reads it so
     if inputs is None:
         return None
     if isinstance(inputs, str):

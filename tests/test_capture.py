@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
@@ -667,3 +668,90 @@ def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
     thread.join(30)
     assert not thread.is_alive()
     assert journal.run(str(model)).cause == "disconnect"
+
+
+# --- what a task gives back ---------------------------------------------------------------------------------------------
+
+
+def one_node(node: Any, **options: Any) -> Any:
+    """A graph of one node."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("node", node, **options)
+    graph.add_edge(START, "node")
+    return graph.compile()
+
+
+def test_what_a_node_keeps_to_itself_is_no_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """A plan before the answer, a choice among tools, and the steps of an agent of which only the last word is given."""
+    talker = Scripted(scripts=[words("a plan"), words("the answer")])
+    inner = create_agent(Scripted(scripts=[asks(("i1", "double", {"x": 4})), words("the answer")]), [double])
+    chooser = Scripted(scripts=[asks(("r1", "route", {"to": "x"}), text=""), words("the answer")])
+
+    def plan(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [talker.invoke("?"), talker.invoke("?")][1:]}
+
+    def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": inner.invoke({"messages": [("user", "?")]})["messages"][-1:]}
+
+    def choose(state: MessagesState) -> dict[str, Any]:
+        chooser.invoke("which?")
+        return {"messages": [AIMessage(chooser.invoke("?").text)]}  # the words, in a message of its own
+
+    for node in (plan, ask, choose):
+        cfg = config(handler)
+        one_node(node).invoke({"messages": [("user", "go")]}, cfg)
+        assert told(journal, cfg) == [("human", "go"), ("ai", "the answer")], node
+
+
+def test_a_choice_that_is_not_given_back_at_all(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """It asks for a tool that nobody will call, so it must not stand; words alone stay, in doubt."""
+    for script, kept in ((asks(("r1", "route", {})), []), (words("thought"), [("ai", "thought")])):
+        model = Scripted(scripts=[script])
+
+        def node(state: MessagesState, model: Scripted = model) -> dict[str, Any]:
+            model.invoke("?")
+            return {}
+
+        cfg = config(handler)
+        one_node(node).invoke({"messages": [("user", "go")]}, cfg)
+        assert told(journal, cfg) == [("human", "go"), *kept]
+
+
+def test_a_nested_graph_that_is_tried_again(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """All that it had said in the first attempt is replaced, also what was complete in it, and no request stays open."""
+    fails = [ValueError("once")]
+
+    @tool
+    def shaky(x: int) -> str:
+        """Fails once."""
+        if fails:
+            raise fails.pop()
+        return "steady"
+
+    scripts = [asks(("c1", "shaky", {"x": 1})), asks(("c2", "shaky", {"x": 1})), words("done")]
+    inner = create_agent(Scripted(scripts=scripts), [shaky])
+    cfg = config(handler)
+    policy = RetryPolicy(initial_interval=0.001, retry_on=ValueError)
+    state = one_node(inner, retry_policy=policy).invoke({"messages": [("user", "go")]}, cfg)
+    assert told(journal, cfg) == [(message.type, message.text) for message in state["messages"]]
+    assert told(journal, cfg)[1:] == [("ai", "Looking. "), ("tool", "steady"), ("ai", "done")]
+
+
+def test_a_refusal_in_a_resumed_run_is_kept(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """The tool never runs, so only the task says what became of the request, which an earlier run had made."""
+    model = Scripted(scripts=[asks(("c1", "double", {"x": 1})), words("Then not.")])
+    guard = HumanInTheLoopMiddleware(interrupt_on={"double": True})
+    agent = create_agent(model, [double], middleware=[guard], checkpointer=InMemorySaver())
+    agent.invoke({"messages": [("user", "go")]}, config(handler))
+    cfg = config(handler)
+    agent.invoke(Command(resume={"decisions": [{"type": "reject", "message": "no"}]}), cfg)
+    (result, answered) = journal.transcript(str(cfg["run_id"]))
+    assert isinstance(result, ToolMessage)
+    assert (result.tool_call_id, result.status, answered.text) == ("c1", "error", "Then not.")
+
+
+def test_one_message_as_a_pair(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """As LangGraph reads it: who says what, and not two messages."""
+    cfg = config(handler)
+    create_agent(Scripted(scripts=[words("ok")]), []).invoke({"messages": ("user", "hello")}, cfg)
+    assert told(journal, cfg) == [("human", "hello"), ("ai", "ok")]
