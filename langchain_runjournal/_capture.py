@@ -7,7 +7,6 @@ also writes down the tokens; everything else is here, under the lock of the trac
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,7 +48,7 @@ class Capture:
         namespace = str(metadata.get("langgraph_checkpoint_ns") or "").partition("|")[0]
         # An update of a graph's state reports itself as a chain. It is no run.
         muted = name is not None and name.endswith("UpdateState")
-        node = self.tracker.open(run_id, parent_run_id, namespace, owner, muted=muted, loop=_on_a_loop())
+        node = self.tracker.open(run_id, parent_run_id, namespace, owner, muted=muted)
         if node is not None and node.parent is None:
             data: Data = {"thread_id": metadata.get("thread_id"), "name": name, "metadata": dict(metadata)}
             if parent_run_id is not None:
@@ -123,9 +122,7 @@ class Capture:
         """A model call is complete."""
         root = node.root
         data = _translate.response_data(response, node.id)
-        usage = data.pop("usage", None)
-        if usage and not data["message"]["data"].get("usage_metadata"):
-            data["usage"] = usage
+        usage = data.get("usage") or data["message"]["data"].get("usage_metadata")
         if node.partial:
             # Its partial message stands, and the words that came since are there. What it has cost is still news.
             if usage:
@@ -133,7 +130,7 @@ class Capture:
         else:
             self._put(root, "llm.ai.response", data, node.id)
             if not root.over and node.inside is None:
-                root.requests.update(_translate.request_ids(data["message"]))
+                root.requests.update(_translate.request_ids(data["message"]["data"]))
             if node.parent is not None and node.id in node.parent.calls:
                 node.parent.calls[node.id] = _given.likeness(data["message"])
         if not node.cut:
@@ -159,7 +156,7 @@ class Capture:
         if node.is_task and not node.is_inner:
             scope = root.scopes.pop(node.namespace, None)
             root.unused += _given.not_given(node.calls, output, root.requests)
-            if scope is not None and scope.failed:
+            if scope is not None:
                 root.unused += scope.failed
         elif node.parent is not None:
             node.parent.calls.update(node.calls)
@@ -188,19 +185,22 @@ class Capture:
 
     def pause(self, event: Any) -> None:
         """A graph waits for a human."""
-        node = self.tracker.nodes.get(key_of(event.run_id)) if event.run_id is not None else None
-        if node is None or node.root.over or event.checkpoint_ns:
-            return  # a graph inside of another, which hears of it and pauses as well, or goes on
-        node.root.paused = True
-        self._put(
-            node.root, "run.pause", {**_translate.interrupt_data(event), "usage": node.root.usage, **node.root.take_unused()}
-        )
+        root = self._root_of(event)
+        if root is not None and not root.over:
+            root.paused = True
+            self._put(root, "run.pause", {**_translate.interrupt_data(event), "usage": root.usage, **root.take_unused()})
 
     def resume(self, event: Any) -> None:
         """A graph goes on after it has waited for a human."""
+        root = self._root_of(event)
+        if root is not None:
+            root.paused = False
+
+    def _root_of(self, event: Any) -> Root | None:
+        """The run whose outermost graph an event is about. A graph inside of another is none: the outer one hears of it and
+        pauses as well, or goes on."""
         node = self.tracker.nodes.get(key_of(event.run_id)) if event.run_id is not None else None
-        if node is not None and not event.checkpoint_ns:
-            node.root.paused = False
+        return node.root if node is not None and not event.checkpoint_ns else None
 
     # --- the end of a run ---------------------------------------------------------------------------------------------
 
@@ -306,14 +306,6 @@ class Capture:
 def _result_of(message: Any) -> tuple[Any, ...]:
     """What of a tool message the model or the program sees; its name and id may be filled in on the way."""
     return message.content, message.artifact, message.status
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def delta_is_visible(data: Data) -> bool:

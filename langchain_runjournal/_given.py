@@ -30,8 +30,7 @@ def open_requests(inputs: Any) -> list[str]:
     answered: set[str] = set()
     for message in reversed(messages) if isinstance(messages, list) else ():
         if getattr(message, "type", None) == "ai":
-            calls = [*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())]
-            return [call["id"] for call in calls if isinstance(call.get("id"), str) and call["id"] not in answered]
+            return [id for id in request_ids(vars(message)) if id not in answered]
         answered.add(getattr(message, "tool_call_id", ""))
     return []
 
@@ -39,7 +38,7 @@ def open_requests(inputs: Any) -> list[str]:
 def likeness(message: Mapping[str, Any]) -> Data:
     """By what an answer is known again, of one size: its id or its words, and what it asks for."""
     data = message["data"]
-    return {"id": data.get("id"), "words": hash(_words(data.get("content"))), "asks": request_ids(message)}
+    return {"id": data.get("id"), "words": hash(_words(data.get("content"))), "asks": request_ids(data)}
 
 
 def not_given(calls: Mapping[str, Data | None], output: Any, requests: set[str]) -> list[str]:

@@ -55,7 +55,7 @@ def partial_message(streamed: Streamed, *, run_id: str, call_id: str, reason: st
 
 
 def is_final(args: Any) -> bool:
-    """Whether the arguments of a tool call have come to their end: strictly: half a JSON can pass for a whole one."""
+    """Whether the arguments of a tool call have come to their end, strictly: half a JSON can pass for a whole one."""
     try:
         return isinstance(args, str) and isinstance(json.loads(args), dict)
     except (ValueError, RecursionError):
@@ -73,7 +73,7 @@ def _kept(content: str | list[Any]) -> str | list[Any] | None:
     if isinstance(content, str):
         return content if is_visible(content) else None
     blocks = [block for block in content if isinstance(block, Mapping)]
-    answered = {block.get("tool_use_id") or block.get("tool_call_id") for block in blocks} - {None}
+    answered = {_answers(block) for block in blocks} - {None}
     asked = {block.get("id") for block in blocks if block.get("type") in _SERVER_REQUESTS}
     kept: list[Any] = []
     follows = False
@@ -95,8 +95,8 @@ def _may_stay(block: Any, paired: set[Any], follows: bool) -> bool:
         return follows and is_signed(block)
     if kind in _SERVER_REQUESTS:
         return block.get("id") in paired
-    if block.get("tool_use_id") or block.get("tool_call_id"):
-        return (block.get("tool_use_id") or block.get("tool_call_id")) in paired
+    if _answers(block):
+        return _answers(block) in paired
     if kind == "text":
         return bool(block.get("text"))
     return kind not in _REQUESTS
@@ -128,7 +128,12 @@ def _shows(block: Any) -> bool:
     if kind == "text":
         return is_visible(block.get("text"))
     hidden = kind in _THINKING or kind in _REQUESTS or kind in _SERVER_REQUESTS
-    return not hidden and not (block.get("tool_use_id") or block.get("tool_call_id"))
+    return not hidden and not _answers(block)
+
+
+def _answers(block: Mapping[str, Any]) -> Any:
+    """The id of the request that a block is the result of, if it is one."""
+    return block.get("tool_use_id") or block.get("tool_call_id")
 
 
 def origin_of(message: Any) -> str | None:

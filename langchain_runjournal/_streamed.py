@@ -47,9 +47,6 @@ class _Block:
             elif value is not None and value != "":
                 fields[key] = _growing(key, value)
 
-    def get(self, key: str) -> Any:
-        return _whole(self.fields.get(key))
-
     def finish(self) -> dict[str, Any]:
         return {key: _whole(value) for key, value in self.fields.items()}
 

@@ -71,10 +71,10 @@ class Scope:
 class Root:
     """One run."""
 
-    def __init__(self, run_id: str, *, muted: bool, loop: bool) -> None:
+    def __init__(self, run_id: str, *, muted: bool) -> None:
         self.run_id = run_id
         self.muted = muted
-        self.loop = loop
+        self.loop = _on_a_loop()
         """Whether it began on an event loop."""
         self.over = False
         """Whether it has ended, or waits for a human: what comes now is late."""
@@ -170,40 +170,45 @@ class Node:
         self.tool_call_id: str | None = None
 
 
-def _holder() -> object | None:
+def _holder() -> tuple[object | None, bool]:
     """What lives as long as the model call that begins, where that can be known: its callback manager.
 
     The caller may keep the id of the run that he has chosen for ever. So where LangChain can end a call without any callback
     (an `agenerate` that is cancelled, a stream of the v3 protocol that is left), another object has to tell. Its callers
     keep the manager until they are done; everywhere else there is an ending to wait for, and the id will do.
+    And whether the call goes on in the task that we are called in.
     """
     manager = None
-    for frame in _stack():
+    for frame in stack(_DEEPEST):
         name = frame.f_code.co_name
         if name in ("agenerate", "ensure_started"):
-            return manager
+            return manager, manager is not None and name == "agenerate"
         if name in ("on_chat_model_start", "on_llm_start"):
             caller = frame.f_locals.get("self")
             kind = type(caller).__name__
             if kind.endswith("CallbackManager"):
                 manager = caller
                 if name == "on_llm_start" and kind.startswith("Async"):
-                    return manager  # at the bottom of a task of its own, which `agenerate` waits for
-    return None
+                    return manager, False  # at the bottom of a task of its own, which `agenerate` waits for
+    return None, False
 
 
-def _is_below(name: str) -> bool:
-    """Whether a function of this name is among our callers."""
-    return any(frame.f_code.co_name == name for frame in _stack())
-
-
-def _stack() -> Iterator[FrameType]:
+def stack(most: int) -> Iterator[FrameType]:
+    """The frame that asks and its callers, the nearest first."""
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(_DEEPEST):
+    for _ in range(most):
         if frame is None:
             break
         yield frame
         frame = frame.f_back
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def key_of(run_id: Any) -> int:
@@ -236,30 +241,27 @@ class Tracker:
         self._later.append(work)
         self._sweep()
 
-    def open(self, run_id: Any, parent_run_id: Any, namespace: str, owner: Owner, *, muted: bool, loop: bool) -> Node | None:
+    def open(self, run_id: Any, parent_run_id: Any, namespace: str, owner: Owner, *, muted: bool) -> Node | None:
         """A node that begins; None if it is known already, through another handler."""
         key = key_of(run_id)
         if key in self.nodes:
             return None
         parent = self.nodes.get(key_of(parent_run_id)) if parent_run_id is not None else None
         id = str(run_id)
-        root = Root(id, muted=muted, loop=loop) if parent is None else parent.root
+        root = Root(id, muted=muted) if parent is None else parent.root
         root.is_graph = root.is_graph or bool(namespace)
         node = self.nodes[key] = root.open[key] = Node(key, id, root, parent, namespace, owner)
-        held = _holder() if parent is None else None
+        held, in_its_task = _holder() if parent is None else (None, False)
         if held is not None or isinstance(run_id, UUID):
             node.tie = _Tie(run_id if held is None else held, self._untied)
             node.tie.key = key
-        if held is not None and loop:
-            self._watch(node)
+        if in_its_task and root.loop and (task := asyncio.current_task()) is not None:
+            self._watch(node, task)
         return node
 
-    def _watch(self, node: Node) -> None:
+    def _watch(self, node: Node, task: asyncio.Task[Any]) -> None:
         """The task in which it goes on may be over while somebody still holds its frames: by its exception, or, on Python
         3.10, by the task itself."""
-        task = asyncio.current_task()
-        if task is None or not _is_below("agenerate"):
-            return
 
         def done(_: object) -> None:
             node.tie, node.unwatch = None, None

@@ -83,7 +83,7 @@ class _Reader:
         call.message = message
         call.deltas.clear()
         if call.role == "answer":
-            for id in request_ids(message):
+            for id in request_ids(message["data"]):
                 self.requests[id] = call
 
     def _answer(self, message: Data) -> None:
@@ -114,7 +114,7 @@ class _Reader:
 
     def _of(self, call: _Call) -> list[Data]:
         if call.message is not None:
-            order = request_ids(call.message)
+            order = request_ids(call.message["data"])
             return [call.message, *(call.results[id] for id in order if id in call.results)]
         if self.status == "completed":
             return []  # the run went on without it

@@ -170,8 +170,7 @@ def response_data(response: Any, call_id: str) -> Data:
     data: Data = {"message": messages[0] if messages else text_message("", call_id)}
     if len(messages) > 1:
         data["others"] = messages[1:]
-    usage = data["message"]["data"].get("usage_metadata") or _old_usage(response.llm_output)
-    if usage:
+    if not data["message"]["data"].get("usage_metadata") and (usage := _old_usage(response.llm_output)):
         data["usage"] = usage
     return data
 
@@ -185,10 +184,9 @@ def _old_usage(output: Any) -> Data | None:
     return {ours: told[theirs] for theirs, ours in names.items() if isinstance(told.get(theirs), int)} or None
 
 
-def request_ids(message: Mapping[str, Any]) -> list[str]:
-    """The ids of the tool calls that a message asks for, also of those whose arguments are no JSON."""
-    data = message["data"]
-    calls = [*(data.get("tool_calls") or ()), *(data.get("invalid_tool_calls") or ())]
+def request_ids(fields: Mapping[str, Any]) -> list[str]:
+    """The ids of the tool calls that a message with these fields asks for, also of those whose arguments are no JSON."""
+    calls = [*(fields.get("tool_calls") or ()), *(fields.get("invalid_tool_calls") or ())]
     return [call["id"] for call in calls if isinstance(call.get("id"), str)]
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
-from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -22,13 +20,13 @@ from ._capture import delta_is_visible
 from ._journal import RunJournal
 from ._segments import encode_text, encode_value
 from ._spool import TEXT, VALUE
-from ._tracker import Node, key_of
+from ._tracker import Node, key_of, stack
 from .errors import InvalidArgument
 from .events import DELTA
 
 logger = logging.getLogger("langchain_runjournal")
 
-_NEAR: Final = 8
+_NEAR: Final = 9
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -306,12 +304,11 @@ class JournalCallbackHandler(GraphCallbackHandler):
         """In its asynchronous callbacks, LangChain forgets to tell handlers that are not inline that a plain text model
         starts, as soon as there is one that is; `astream_events` is such a handler, and would stay empty because of us. So
         they are put where LangChain would have put them."""
-        frame: FrameType | None = sys._getframe(1)
-        for _ in range(_NEAR):
-            if frame is None or (frame.f_code.co_name == "on_llm_start" and "non_inline_tasks" in frame.f_locals):
+        known: Mapping[str, Any] = {}
+        for frame in stack(_NEAR):
+            if frame.f_code.co_name == "on_llm_start" and "non_inline_tasks" in frame.f_locals:
+                known = frame.f_locals
                 break
-            frame = frame.f_back
-        known = frame.f_locals if frame is not None else {}
         inline, others = known.get("inline_handlers", ()), known.get("non_inline_handlers", ())
         ours = [handler for handler in inline if isinstance(handler, JournalCallbackHandler)]
         if others and ours == inline and ours[0] is self:
