@@ -10,26 +10,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ._requests import ASKING
 from ._streamed import Streamed
 from ._translate import Data
 
 MARK: Final = "runjournal"
 """Where in `additional_kwargs` a message says that it comes from here."""
 _KEPT_METADATA: Final = ("model_name", "model", "model_provider", "output_version")
-_THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
-_REQUESTS: Final = frozenset(
-    {
-        "tool_use",
-        "tool_call",
-        "tool_call_chunk",
-        "invalid_tool_call",
-        "input_json_delta",
-        "function_call",
-        "custom_tool_call",
-        "computer_call",
-        "mcp_call",
-    }
-)
+THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
+"""The blocks of a content in which a model thinks, and does not speak."""
+_REQUESTS: Final = ASKING | {"input_json_delta", "mcp_call"}
 _SERVER_REQUESTS: Final = frozenset({"server_tool_use", "server_tool_call", "server_tool_call_chunk", "mcp_tool_use"})
 
 
@@ -90,7 +80,7 @@ def _may_stay(block: Any, paired: set[Any], follows: bool) -> bool:
     if isinstance(block, str):
         return block != ""
     kind = str(block.get("type"))
-    if kind in _THINKING:
+    if kind in THINKING:
         # A signature is the last thing that a thought gets, and a thought may not be the last thing that is said.
         return follows and is_signed(block)
     if kind in _SERVER_REQUESTS:
@@ -127,7 +117,7 @@ def _shows(block: Any) -> bool:
     kind = block.get("type")
     if kind == "text":
         return is_visible(block.get("text"))
-    hidden = kind in _THINKING or kind in _REQUESTS or kind in _SERVER_REQUESTS
+    hidden = kind in THINKING or kind in _REQUESTS or kind in _SERVER_REQUESTS
     return not hidden and not _answers(block)
 
 

@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ._requests import requested
 from ._segments import encode_text
 
 Data = dict[str, Any]
@@ -186,8 +187,7 @@ def _old_usage(output: Any) -> Data | None:
 
 def request_ids(fields: Mapping[str, Any]) -> list[str]:
     """The ids of the tool calls that a message with these fields asks for, also of those whose arguments are no JSON."""
-    calls = [*(fields.get("tool_calls") or ()), *(fields.get("invalid_tool_calls") or ())]
-    return [call["id"] for call in calls if isinstance(call.get("id"), str)]
+    return [request.id for request in requested(fields) if request.id is not None]
 
 
 # --- starts -----------------------------------------------------------------------------------------------------------

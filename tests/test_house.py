@@ -18,7 +18,20 @@ from langchain_runjournal import RunJournal, errors
 from langchain_runjournal.errors import RunJournalError
 
 PACKAGE = Path(langchain_runjournal.__file__).parent
-PURE = ["errors", "events", "_fold", "_given", "_partial", "_replay", "_segments", "_streamed", "_transcript", "_translate"]
+PURE = [
+    "errors",
+    "events",
+    "_fold",
+    "_given",
+    "_pairs",
+    "_partial",
+    "_replay",
+    "_requests",
+    "_segments",
+    "_streamed",
+    "_transcript",
+    "_translate",
+]
 IMPURE = {
     "asyncio",
     "concurrent",
