@@ -128,3 +128,12 @@ class WouldDeadlock(RunJournalError):
 class EventUnusable(RunJournalError):
     """The store cannot take an event of run {run_id}: {reason}. The run is set aside so that the others go on; {refused}
     events were refused. Report this with the event: a store should take whatever JSON can hold."""
+
+
+class ToolPairBroken(RunJournalError, ValueError):
+    """Tool calls and results of this history do not match: {problems}. Give the missing results as evidence, or let the
+    history be repaired: dangling="synthesize" for calls without a result, orphans="drop" for results without a call."""
+
+
+class ExtraMissing(RunJournalError, ImportError):
+    """{what} needs the package {package}, which is not installed. Use `pip install "langchain-runjournal[{extra}]"`."""

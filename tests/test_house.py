@@ -23,12 +23,15 @@ PURE = [
     "events",
     "_fold",
     "_given",
+    "_notes",
     "_pairs",
     "_partial",
+    "_project",
     "_replay",
     "_requests",
     "_segments",
     "_streamed",
+    "_strip",
     "_transcript",
     "_translate",
 ]
@@ -112,6 +115,8 @@ EXAMPLES = {
     "EventsMissing": {"run_id": "r", "after": 2, "found": 5, "url": "sqlite:///runs.db"},
     "WouldDeadlock": {"url": "sqlite:///runs.db", "where": "in a callback of on_stop"},
     "EventUnusable": {"run_id": "r", "reason": "integer overflow", "refused": 2},
+    "ToolPairBroken": {"problems": "call 'c1' (search) of message 'a1' has no result"},
+    "ExtraMissing": {"what": "ToolPairGuard", "package": "langchain", "extra": "agent"},
     "RunJournalError": {},
 }
 
