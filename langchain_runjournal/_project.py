@@ -82,12 +82,7 @@ def _has_no_others(message: Any, known: set[Any]) -> bool:
 def wanted(messages: Sequence[Any]) -> list[tuple[Any, Request]]:
     """The calls of which it would help to know more, each with its message: without a result, or with a made-up one."""
     pairs = walk(messages)
-    return [
-        (messages[slot.place], slot.request)
-        for slots in pairs.slots.values()
-        for slot in slots
-        if slot.result is None or slot.synthetic
-    ]
+    return [(messages[slot.place], slot.request) for slots in pairs.slots.values() for slot in slots if _is_in_doubt(slot)]
 
 
 def project(messages: list[Any], ask: Ask, *, dangling: Dangling, orphans: Orphans, notes: bool) -> Projection:
@@ -183,8 +178,11 @@ class _Work:
         return [given] if given is not None and fate != "strip" else []
 
     def _report_moved(self, place: int, slots: list[Slot]) -> None:
+        behind = place + 1
+        while behind < len(self.messages) and is_tool(self.messages[behind]):
+            behind += 1
         for slot in slots:
-            if slot.result is not None and slot.result > place + len(slots):
+            if slot.result is not None and slot.result > behind:
                 self.actions.append(Action(kind="moved", id=slot.request.id, name=slot.request.name))
 
     def report_dropped(self, orphans: Orphans) -> None:
@@ -200,7 +198,8 @@ _NOTHING: Final = Known()
 
 
 def _is_in_doubt(slot: Slot) -> bool:
-    return slot.request.id is not None and (slot.result is None or slot.synthetic)
+    request = slot.request
+    return request.id is not None and request.name is not None and (slot.result is None or slot.synthetic)
 
 
 def _called(request: Request) -> str:

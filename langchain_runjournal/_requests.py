@@ -8,7 +8,7 @@ answers that itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,20 +40,25 @@ class _Found:
 
 
 def requested(fields: Mapping[str, Any]) -> list[Request]:
-    """The tool calls that a message with these fields asks for, in the order of `tool_calls`, then whatever stands
-    elsewhere only."""
-    calls, invalid = fields.get("tool_calls") or (), fields.get("invalid_tool_calls") or ()
-    found = [_Found(call.get("id"), call.get("name"), True) for call in calls]
-    found += [_Found(call.get("id"), call.get("name"), False) for call in _only(found, calls, invalid)]
+    """The tool calls that a message with these fields asks for: `tool_calls` in their order, then those of `only_invalid`,
+    then whatever stands elsewhere only."""
+    invalid = fields.get("invalid_tool_calls") or ()
+    found = [_Found(call.get("id"), call.get("name"), True) for call in fields.get("tool_calls") or ()]
+    found += [_Found(call.get("id"), call.get("name"), False) for call in (invalid[at] for at in only_invalid(fields))]
     raw = [*asking_blocks(fields.get("content")), *raw_calls(fields.get("additional_kwargs"))]
+    raw += fields.get("tool_call_chunks") or ()
     if raw:
         _compare(found, raw)
     return [_request(index, one) for index, one in enumerate(found)]
 
 
-def _only(found: list[_Found], calls: Iterable[Any], invalid: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    known = {one.id for one in found if one.id is not None}
-    return (call for call in invalid if call.get("id") not in known)
+def only_invalid(fields: Mapping[str, Any]) -> list[int]:
+    """The places of those `invalid_tool_calls` that are not among the `tool_calls` as well."""
+    invalid = fields.get("invalid_tool_calls")
+    if not invalid:
+        return []
+    known = {call.get("id") for call in fields.get("tool_calls") or ()} - {None}
+    return [place for place, call in enumerate(invalid) if call.get("id") not in known]
 
 
 def _compare(found: list[_Found], raw: list[Mapping[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._partial import THINKING, is_visible
-from ._requests import ASKING, block_id, raw_calls, requested, unwrapped
+from ._requests import ASKING, block_id, only_invalid, raw_calls, requested, unwrapped
 
 _SIDECAR = "function_call_signature"
 """Gemini's signatures of calls, by their place among the calls: of no use when one is gone."""
@@ -25,10 +25,15 @@ def without(message: Any, gone: Iterable[int]) -> Any | None:
     # A call that is asked for twice under one id stands only once outside of `tool_calls`.
     lost_everywhere = lost - {request.id for request in asked if request.index not in doomed}
     calls = fields.get("tool_calls") or []
+    places = {place: len(calls) + nth for nth, place in enumerate(only_invalid(fields))}
     changes: dict[str, Any] = {
         # These come first among the requests, in the same order.
         "tool_calls": [call for index, call in enumerate(calls) if index not in doomed],
-        "invalid_tool_calls": [call for call in fields.get("invalid_tool_calls") or [] if call.get("id") not in lost],
+        "invalid_tool_calls": [
+            call
+            for place, call in enumerate(fields.get("invalid_tool_calls") or [])
+            if (places[place] not in doomed if place in places else call.get("id") not in lost)
+        ],
         "content": _content(message.content, lost_everywhere),
         "additional_kwargs": _kwargs(message.additional_kwargs, lost_everywhere),
     }
