@@ -1,5 +1,6 @@
 """Stop loses nothing: a durable journal for LangChain and LangGraph runs."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import errors
@@ -10,29 +11,50 @@ from .errors import RunJournalError
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
+    from ._attach import attach
+    from ._record import arecord_partial_ai_message, record_partial_ai_message
+    from ._settle import Settlement
+    from .guard import ToolPairGuard, repair_tool_pairs
     from .handler import JournalCallbackHandler
+    from .saver import JournalSaver
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Event",
     "JournalCallbackHandler",
+    "JournalSaver",
     "Run",
     "RunJournal",
     "RunJournalError",
     "RunStatus",
+    "Settlement",
     "SpoolReport",
+    "ToolPairGuard",
     "__version__",
+    "arecord_partial_ai_message",
+    "attach",
     "errors",
     "is_partial",
     "is_synthetic",
+    "record_partial_ai_message",
+    "repair_tool_pairs",
 ]
+
+# Not before it is asked for: LangGraph takes half a second to import, and who only reads a journal does not need it.
+_LATER = {
+    "JournalCallbackHandler": "handler",
+    "JournalSaver": "saver",
+    "Settlement": "_settle",
+    "ToolPairGuard": "guard",
+    "arecord_partial_ai_message": "_record",
+    "attach": "_attach",
+    "record_partial_ai_message": "_record",
+    "repair_tool_pairs": "guard",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Not before it is asked for: LangGraph takes half a second to import, and who only reads a journal does not need it.
-    if name == "JournalCallbackHandler":
-        from .handler import JournalCallbackHandler
-
-        return JournalCallbackHandler
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _given, _translate
 from ._partial import is_visible
-from ._tracker import Node, Owner, Root, Tracker, key_of
+from ._tracker import Node, Owner, Root, Tracker, Turn, key_of
 from ._translate import Data
 from .events import DELTA, Event, Kind
 
@@ -31,6 +32,10 @@ class Capture:
         self._journal = weakref.proxy(journal)
         self.tracker = Tracker()
         self.tracker.on_gone = self._gone
+        self._turns: dict[str, list[Root]] = {}
+        self._unsettled: dict[int, Root] = {}
+        self.late: dict[str, set[str]] = {}
+        """By thread, the runs that have got results after their end: a made-up one may stand in their place."""
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
@@ -50,7 +55,8 @@ class Capture:
         muted = name is not None and name.endswith("UpdateState")
         node = self.tracker.open(run_id, parent_run_id, namespace, owner, muted=muted)
         if node is not None and node.parent is None:
-            data: Data = {"thread_id": metadata.get("thread_id"), "name": name, "metadata": dict(metadata)}
+            about = dict(metadata) if owner.graph is None else {**metadata, "runjournal_graph": owner.graph}
+            data: Data = {"thread_id": metadata.get("thread_id"), "name": name, "metadata": about}
             if parent_run_id is not None:
                 data["parent_run_id"] = str(parent_run_id)
             self._put(node.root, "run.start", data)
@@ -172,6 +178,8 @@ class Capture:
         root = node.root
         data = _given.result_data(output, node.tool_call_id)
         self._result(root, data, node.id, node.parent.inside if node.parent is not None else None)
+        if root.over and root.turn is not None and "message" in data:
+            self.late.setdefault(root.turn.thread_id, set()).add(root.run_id)
         if node.namespace and not root.over and "message" in data:
             for message in _given.tool_messages(output):
                 root.scope(node.namespace).results[message.tool_call_id] = message
@@ -221,8 +229,9 @@ class Capture:
                 ending = {"status": "interrupted", "cause": self._asked(root) or "disconnect"}
             self._end(root, ending)
 
-    def _end(self, root: Root, ending: Data) -> None:
+    def _end(self, root: Root, ending: Data, *, told: bool = True) -> None:
         waits = root.paused and ending["status"] == "completed"
+        turn = root.turn
         left = self.tracker.leave(root)
         for node in left:
             if node.model is not None and not waits:
@@ -230,14 +239,87 @@ class Capture:
                     self._cut(node, ending)
                 else:
                     self._spend(node, None, complete=False)  # it may still end, for nobody
-        if not waits:
-            self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
+        if waits or turn is None or ending["status"] == "completed":
+            if not waits:
+                self._tell_end(root, ending)
+            self._leave_thread(root)
+        elif told and turn.is_settled_at_once(ending):
+            turn.ending = ending
+            self._unsettled[turn.key] = root
+        else:
+            self._tell_end(root, {**ending, "settled": False})
+            self._leave_thread(root)
+
+    def _tell_end(self, root: Root, ending: Data) -> None:
+        self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
+
+    # --- turns on a thread, for graphs that are attached --------------------------------------------------------------
+
+    def attend(self, key: int, thread_id: str, mode: str) -> Turn | None:
+        """The run that begins takes its turn on a thread. None if it is no run, or has its turn already."""
+        node = self.tracker.nodes.get(key)
+        if node is None or node.parent is not None or node.root.muted or node.root.turn is not None:
+            return None
+        turn = node.root.turn = Turn(thread_id, mode, key)
+        self._turns.setdefault(thread_id, []).append(node.root)
+        return turn
+
+    def others(self, turn: Turn) -> list[tuple[Root, Turn]]:
+        """The other runs on its thread that have not ended, or are being settled."""
+        found = self._turns.get(turn.thread_id, ())
+        return [(root, root.turn) for root in list(found) if root.turn is not None and root.turn is not turn]
+
+    def is_live(self, thread_id: str, run_id: str) -> bool:
+        """Whether a run of ours has its turn on a thread."""
+        return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
+
+    def unsettled(self, key: int) -> Root | None:
+        """The run whose root this is, if it has ended and its thread is to be settled before that is told."""
+        return self._unsettled.get(key)
+
+    def conclude(self, key: int, settled: Data | None, problem: str | None) -> None:
+        """Tell the end of a run, now that its thread has been settled, or could not be, for some `problem`."""
+        root = self._unsettled.pop(key, None)
+        if root is None or root.turn is None:
+            return
+        ending = root.turn.ending or {"status": "interrupted"}
+        if settled is not None:
+            self._put(root, "run.settled", settled, late=False)
+            self._tell_end(root, ending)
+        else:
+            self._tell_end(root, {**ending, "settled": False, "problem": problem})
+        self._leave_thread(root)
+
+    def _leave_thread(self, root: Root) -> None:
+        turn = root.turn
+        if turn is None:
+            return
+        there = self._turns.get(turn.thread_id, [])
+        if root in there:
+            there.remove(root)
+        if not there:
+            self._turns.pop(turn.thread_id, None)
+        if not turn.done.done():
+            turn.done.set_result(None)
+
+    def applied(self, thread_id: str, checkpoint_id: str) -> None:
+        """A checkpoint of a thread has been written that holds what the run there was given."""
+        for root in reversed(self._turns.get(thread_id, ())):
+            if root.turn is not None and not root.turn.applied:
+                self.tracker.do(partial(self._applied, root, root.turn, checkpoint_id))
+            break
+
+    def _applied(self, root: Root, turn: Turn, checkpoint_id: str) -> None:
+        if not turn.applied:
+            turn.applied = True
+            self._put(root, "run.checkpoint", {"applied": checkpoint_id}, late=False)
 
     def _cut(self, node: Node, ending: Data) -> None:
         """A model call is cut off: it will be replaced, or its partial message stands."""
         root = node.root
         node.cut = True
-        if node.said:
+        if node.said or (root.over and root.turn is not None):
+            # Before the end of a run that is settled first, it also says that whatever comes now is not part of it.
             node.partial = True
             data = {"cause": ending.get("cause"), "error": ending.get("error")}
             self._put(root, "llm.ai.partial", {key: value for key, value in data.items() if value}, node.id, late=False)
@@ -257,7 +339,7 @@ class Capture:
             self._cut(node, ending)
         if node.parent is None:
             self.tracker.close(node)
-            self._end(root, ending)
+            self._end(root, ending, told=False)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ other one reads the store, and is woken when SQLite says that somebody has writt
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -20,6 +22,8 @@ from .errors import RunNotFound
 from .events import Event, Run
 
 PAGE: Final = 2_000
+logger = logging.getLogger("langchain_runjournal")
+
 _LONGEST_NAP: Final = 1.0
 """Seconds after which a follower looks without having been woken: a wake-up that gets lost costs no more than that."""
 
@@ -173,3 +177,12 @@ class _LoopSleeper(_Listener):
             return False
         finally:
             self._event.clear()
+
+
+def catch_up(writer: Writer, needed: bool, patience: float) -> None:
+    """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
+    if needed and not writer.is_current() and not writer.intake.is_inside():
+        barrier = writer.barrier(quiet=True)
+        concurrent.futures.wait([barrier], timeout=patience)
+        if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
+            logger.debug("reading %s without what could not be written yet", writer.store.url)

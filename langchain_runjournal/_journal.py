@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from . import _follow, _messages, _process, _transcript
+from . import _follow, _messages, _process, _resume, _stops, _transcript
 from ._arguments import count, positive, seconds, text
 from ._capture import Capture
 from ._clock import Clock, SystemClock
@@ -26,12 +26,16 @@ from ._replay import Replay
 from ._spool import open_spool
 from ._writer import Writer
 from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
-from .events import CAUSES, Cause, Event, Run, RunStatus
+from .events import Cause, Event, Run, RunStatus
 from .stores import Store, Synchronous, open_store
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.pregel import Pregel
     from typing_extensions import Self
+
+    from ._settle import Settlement
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -163,7 +167,7 @@ class RunJournal:
         """The run as it stands now, with all that this process has appended to it. Raises `RunNotFound`."""
         self._check_open()
         lane = self._intake.lanes.get(text("run_id", run_id))
-        self._catch_up(lane is not None and bool(lane.pend))
+        _follow.catch_up(self._writer, lane is not None and bool(lane.pend), 2 * self._busy_timeout)
         return _follow.find(self._writer, run_id)
 
     async def arun(self, run_id: str) -> Run:
@@ -176,7 +180,7 @@ class RunJournal:
         if status is not None and status not in list(RunStatus):
             raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
         wanted = None if status is None else RunStatus(status)
-        self._catch_up(self._intake.waiting > 0)
+        _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
         return self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
 
     async def aruns(
@@ -239,14 +243,6 @@ class RunJournal:
     def _replay(self, run_id: str, after: int) -> Replay:
         return Replay(text("run_id", run_id), count("after", after) or 0, self.url)
 
-    def _catch_up(self, needed: bool) -> None:
-        """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
-        if needed and not self._writer.is_current() and not self._intake.is_inside():
-            barrier = self._writer.barrier(quiet=True)
-            concurrent.futures.wait([barrier], timeout=2 * self._busy_timeout)
-            if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
-                logger.debug("reading %s without what could not be written yet", self.url)
-
     # --- stopping -----------------------------------------------------------------------------------------------------
 
     def stop(self, run_id: str, cause: Cause = "stop") -> Run:
@@ -256,14 +252,7 @@ class RunJournal:
         as asking once: the first cause stays. Returns the run as it stands: one that had ended is returned as it ended,
         without a request. Raises `RunNotFound`.
         """
-        if cause not in CAUSES:
-            raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
-        run = self.run(run_id)
-        if not run.ended:
-            run = self._store.request_stop(run_id, cause) or run
-        if run.stop is not None and not run.ended and run.owner == self.owner_id:
-            self._stops.deliver(run_id, run.stop)
-        return run
+        return _stops.ask(self, run_id, cause)
 
     async def astop(self, run_id: str, cause: Cause = "stop") -> Run:
         """Same as :meth:`stop`, without blocking the loop."""
@@ -281,6 +270,33 @@ class RunJournal:
         self._check_open()
         return self._stops.add(run_id, callback)
 
+    # --- settling ---------------------------------------------------------------------------------------------------
+
+    def recover(self, graph: Pregel[Any, Any, Any, Any]) -> list[Settlement]:
+        """Settle what all dead runs of a graph left in their threads, oldest first: at start-up, say. One report a run.
+
+        A run that was killed ends as interrupted, cause "crash"; one that could not be settled when it ended is tried
+        again. No run is touched whose owner lives, or may live, or that waits for a human. The name of the graph tells its
+        runs from others. Any number of processes may do this at once. `graph` has a checkpointer, attached or not.
+        """
+        return _resume.turns_of(self, graph).recover_now()
+
+    async def arecover(self, graph: Pregel[Any, Any, Any, Any]) -> list[Settlement]:
+        """Same as :meth:`recover`, without blocking the loop."""
+        return await _resume.turns_of(self, graph).recover_later()
+
+    def resume_config(self, run_id: str) -> RunnableConfig:
+        """The config with which `invoke(None, config)` of the attached graph takes a run up again, where it was cut off.
+
+        Only what had not finished runs again; what the settlement wrote is no longer part of the thread then. Raises
+        `NothingToResume` where no checkpoint was written, and for a run that is complete.
+        """
+        return _resume.resume_config(self.run(run_id), self.read(run_id))
+
+    async def aresume_config(self, run_id: str) -> RunnableConfig:
+        """Same as :meth:`resume_config`, without blocking the loop."""
+        return await self._off_loop(partial(self.resume_config, run_id))
+
     # --- owning, pruning ----------------------------------------------------------------------------------------------
 
     def claim(self, run_id: str) -> bool:
@@ -291,10 +307,8 @@ class RunJournal:
         settled. True also when it is this journal's already. Raises `RunNotFound`.
         """
         run = self.run(run_id)
-        if run.ended and run.settled:
-            return False
-        if run.owner == self.owner_id:
-            return True
+        if run.owner == self.owner_id or (run.ended and run.settled):
+            return not (run.ended and run.settled)
         if not self._writer.janitor.is_free(run) or not self._store.claim(run_id, self.owner_id, run.epoch):
             return False
         run = self.run(run_id)
@@ -315,7 +329,7 @@ class RunJournal:
         if older_than is None and keep_last is None:
             raise InvalidArgument(name="older_than or keep_last", expected="given, so that not everything goes", value=None)
         age = seconds("older_than", older_than.total_seconds() if isinstance(older_than, timedelta) else older_than)
-        self._catch_up(self._intake.waiting > 0)
+        _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
         before = None if age is None else self._clock.wall() - round(age * 1000)
         gone = self._store.prune(before=before, keep_last=count("keep_last", keep_last))
         self._writer.intake.forget(gone)
@@ -379,16 +393,6 @@ class RunJournal:
             self._intake.revive()
         if self._closed:
             raise JournalClosed(url=self.url, refused=self._intake.take_late())
-
-    def _before_fork(self) -> None:
-        self._store.before_fork()
-
-    def _after_fork(self, *, child: bool) -> None:
-        self._store.after_fork(child=child)
-        if child and not self._closed:
-            self._finalizer.detach()
-            self._readers = Readers()
-            self._intake = _process.fall_asleep(self, self._intake)
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         self._check_open()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ._partial import origin_of
 from ._translate import Data
@@ -24,6 +24,13 @@ def is_partial(message: BaseMessage) -> bool:
 def is_synthetic(message: BaseMessage) -> bool:
     """Whether a message is a tool result that nothing but the journal has made, because the real one was never to be had."""
     return origin_of(message) == "synthetic"
+
+
+def as_messages(found: Sequence[Any]) -> list[BaseMessage]:
+    """What a state holds, as messages: a list that is only added to may hold any way of writing one."""
+    from langchain_core.messages import BaseMessage, convert_to_messages
+
+    return [one if isinstance(one, BaseMessage) else convert_to_messages([one])[0] for one in found]
 
 
 def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ._requests import ASKING
-from ._streamed import Streamed
 from ._translate import Data
 
 MARK: Final = "runjournal"
@@ -23,21 +22,42 @@ _REQUESTS: Final = ASKING | {"input_json_delta", "mcp_call"}
 _SERVER_REQUESTS: Final = frozenset({"server_tool_use", "server_tool_call", "server_tool_call_chunk", "mcp_tool_use"})
 
 
-def partial_message(streamed: Streamed, *, run_id: str, call_id: str, reason: str) -> Data | None:
+class Said(Protocol):
+    """What a call has said so far."""
+
+    @property
+    def content(self) -> Any:
+        """Its text or its blocks."""
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The tool calls that it was asking for, with their arguments as text."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the provider said of it."""
+
+    @property
+    def id(self) -> str | None:
+        """The id of its message."""
+
+
+def partial_message(said: Said, *, reason: str, run_id: str | None = None, call_id: str | None = None) -> Data | None:
     """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
-    content = _kept(streamed.content)
+    content = _kept(said.content)
     if content is None:
         return None
     mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
-    calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in streamed.calls]
+    mark = {key: value for key, value in mark.items() if value is not None}
+    calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in said.calls]
     if calls:
         # Told, not asked for: a request that nobody will answer makes the provider refuse the thread.
         mark["calls"] = calls
-    metadata: Data = {key: streamed.metadata[key] for key in _KEPT_METADATA if key in streamed.metadata}
+    metadata: Data = {key: said.metadata[key] for key in _KEPT_METADATA if key in said.metadata}
     data = {
         "type": "ai",
         "content": content,
-        "id": streamed.id,
+        "id": said.id,
         "response_metadata": {**metadata, "finish_reason": "interrupted"},
         "additional_kwargs": {MARK: mark},
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ._lane import Lane
 from ._ownership import living
+from ._readers import Readers
 from .events import Event, Kind
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Asleep:
         return 0
 
 
-def fall_asleep(journal: RunJournal, intake: Intake | Asleep) -> Asleep:
+def _fall_asleep(journal: RunJournal, intake: Intake | Asleep) -> Asleep:
     """In a child: the thread, the spool and the runs are the parent's. What the child needs of its own is made when it first
     uses the journal, if it ever does."""
     if isinstance(intake, Asleep):
@@ -82,12 +83,16 @@ def fall_asleep(journal: RunJournal, intake: Intake | Asleep) -> Asleep:
 
 def _before_fork() -> None:
     for journal in list(_journals):
-        journal._before_fork()
+        journal._store.before_fork()
 
 
 def _after_fork(child: bool) -> None:
     for journal in list(_journals):
-        journal._after_fork(child=child)
+        journal._store.after_fork(child=child)
+        if child and not journal._closed:
+            journal._finalizer.detach()
+            journal._readers = Readers()
+            journal._intake = _fall_asleep(journal, journal._intake)
 
 
 def _in_child() -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ._intake import Intake
-from .events import Event
+from .errors import InvalidArgument
+from .events import CAUSES, Event, Run
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -66,3 +71,15 @@ class Stops:
                 logger.exception("a callback for the stop of run %s failed", run_id)
                 if isinstance(exc, KeyboardInterrupt):
                     raise
+
+
+def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
+    """See `RunJournal.stop`."""
+    if cause not in CAUSES:
+        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+    run = journal.run(run_id)
+    if not run.ended:
+        run = journal._store.request_stop(run_id, cause) or run
+    if run.stop is not None and not run.ended and run.owner == journal.owner_id:
+        journal._stops.deliver(run_id, run.stop)
+    return run

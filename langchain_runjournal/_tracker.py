@@ -11,6 +11,7 @@ begin records it.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import sys
@@ -45,6 +46,11 @@ class Owner(Protocol):
 
     streaming: dict[int, Node]
     """The model calls whose tokens it writes down."""
+    graph: str | None
+    """The graph that it is attached to."""
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID) -> Any:
+        """Tell it that a chain has failed."""
 
 
 class Scope:
@@ -68,12 +74,37 @@ class Scope:
         return {"attempt": self.rounds + 1, "replaces": replaced}
 
 
+class Turn:
+    """A run of an attached graph on its thread, until the thread is whole again."""
+
+    __slots__ = ("applied", "done", "ending", "key", "mode", "thread", "thread_id")
+
+    def __init__(self, thread_id: str, mode: str, key: int) -> None:
+        self.thread_id = thread_id
+        self.mode = mode
+        self.key = key
+        """Of its root."""
+        self.applied = False
+        """Whether the thread holds what the run was given."""
+        self.ending: Data | None = None
+        """How it has ended, until its thread is settled and everybody is told."""
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.thread = threading.get_ident()
+        """Where it began: whoever waits for it there without giving way waits for ever."""
+
+    def is_settled_at_once(self, ending: Data) -> bool:
+        """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
+        return self.mode == "always" or ending["status"] == "interrupted"
+
+
 class Root:
     """One run."""
 
     def __init__(self, run_id: str, *, muted: bool) -> None:
         self.run_id = run_id
         self.muted = muted
+        self.turn: Turn | None = None
+        """Its turn on a thread, if its graph is attached and so settles it."""
         self.loop = _on_a_loop()
         """Whether it began on an event loop."""
         self.over = False

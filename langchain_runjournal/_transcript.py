@@ -27,14 +27,17 @@ class _Call:
     deltas: list[str | Mapping[str, Any]] = field(default_factory=list)
     message: Data | None = None
     reason: str | None = None
+    closed: bool = False
+    """What comes now, comes after the user has seen the end."""
     results: dict[str, Data] = field(default_factory=dict)
 
 
 class _Reader:
     """What has been read of a run so far."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, reason: str | None) -> None:
         self.run_id = run_id
+        self.given_reason = reason
         self.inputs: list[Data] = []
         self.parts: list[_Call | Data] = []
         self.calls: dict[str | None, _Call] = {}
@@ -53,10 +56,11 @@ class _Reader:
                 self.inputs.append(data["message"])
             case "llm.start" if not self.ended:
                 self._start(event, data)
-            case "llm.ai.response" if not self.ended:
+            case "llm.ai.response" if not self.ended and not data.get("late"):
                 self._respond(self.call_of(event), data["message"])
             case "llm.ai.partial" if not self.ended:
-                self.call_of(event).reason = "error" if data.get("error") else data.get("cause")
+                call = self.call_of(event)
+                call.reason, call.closed = "error" if data.get("error") else data.get("cause"), True
             case "llm.tool.result" if isinstance(data.get("message"), Mapping) and not data.get("inside"):
                 self._answer(data["message"])
             case "run.pause":
@@ -101,6 +105,8 @@ class _Reader:
     @property
     def _reason(self) -> str | None:
         """Why the run ended, which says more than why a part of it was cancelled."""
+        if self.given_reason is not None:
+            return self.given_reason
         return (self.cause or "error") if self.ended else None
 
     def messages(self) -> list[Data]:
@@ -125,16 +131,18 @@ class _Reader:
         return [partial] if partial is not None else []
 
 
-def transcript(run_id: str, events: Iterable[Event]) -> list[Data]:
-    """The messages of a run, as LangChain's own dicts."""
-    reader = _Reader(run_id)
+def transcript(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Data]:
+    """The messages of a run, as LangChain's own dicts. `reason`: why it has ended, where the events do not say so yet."""
+    reader = _Reader(run_id, reason)
     call_id: str | None = None
     deltas: list[str | Mapping[str, Any]] | None = None
     for event in events:
         if event.kind == DELTA:
             if not reader.ended:
                 if deltas is None or event.call_id != call_id:
-                    call_id, deltas = event.call_id, reader.call_of(event).deltas
+                    call_id = event.call_id
+                    call = reader.call_of(event)
+                    deltas = [] if call.closed else call.deltas
                 deltas.append(event._value)
         else:
             reader.read(event)

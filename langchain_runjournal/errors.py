@@ -137,3 +137,23 @@ class ToolPairBroken(RunJournalError, ValueError):
 
 class ExtraMissing(RunJournalError, ImportError):
     """{what} needs the package {package}, which is not installed. Use `pip install "langchain-runjournal[{extra}]"`."""
+
+
+class SettlementTimeout(RunJournalError):
+    """What run writes in the background to thread {thread_id!r} has not come to its end in {seconds} s. Nothing was changed.
+    Check the checkpointer; it is tried again before the next turn of the thread, and by `RunJournal.recover`."""
+
+
+class NothingToResume(RunJournalError):
+    """Run {run_id} cannot be taken up again: {reason}. Give the graph its input once more; the journal holds it
+    (`RunJournal.transcript`)."""
+
+
+class NotAttachable(RunJournalError, TypeError):
+    """{what} cannot be attached: {reason}. Give `attach` the compiled LangGraph graph itself, as `compile()` or
+    `create_agent` return it, with a checkpointer of its own."""
+
+
+class NoMessages(RunJournalError):
+    """{what} has no place for a message: {reason}. Nothing was changed. Use a graph whose state has `messages`, and give it
+    rather than its checkpointer."""

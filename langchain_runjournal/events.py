@@ -25,6 +25,7 @@ Kind: TypeAlias = Literal[
     "tool.start",
     "llm.tool.result",
     "tool.error",
+    "run.checkpoint",
     "run.pause",
     "run.stop",
     "run.settled",

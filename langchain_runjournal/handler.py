@@ -80,6 +80,8 @@ class JournalCallbackHandler(GraphCallbackHandler):
         self.capture_invoke = capture_invoke
         self._capture = journal._capture
         self._tracker = self._capture.tracker
+        self.graph: str | None = None
+        """The name of the graph that it is attached to, if it is (see `attach`)."""
         self.streaming: dict[int, Node] = {}
         """The model calls whose tokens are written down here, until they are over."""
         if capture_invoke:

@@ -82,7 +82,7 @@ TWINS = [name for name in vars(RunJournal) if not name.startswith("_") and f"a{n
 
 def test_what_may_block_has_a_twin() -> None:
     """Every public method that may wait, and no other."""
-    assert set(TWINS) == {"claim", "close", "flush", "follow", "prune", "read", "run", "runs", "stop", "transcript"}
+    assert set(TWINS) == {"claim", "close", "flush", "follow", "prune", "read", "recover", "resume_config", "run", "runs", "stop", "transcript"}
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -96,6 +96,10 @@ def test_twins_have_one_signature(name: str) -> None:
 
 
 EXAMPLES = {
+    "NoMessages": {"what": "The graph agent", "reason": "its state has no `messages` (it has: notes)"},
+    "NotAttachable": {"what": "A RunnableSequence", "reason": "it is no compiled graph"},
+    "NothingToResume": {"run_id": "r1", "reason": "it is complete"},
+    "SettlementTimeout": {"thread_id": "t1", "seconds": 30.0},
     "InvalidArgument": {"name": "limit", "expected": "an int of 0 or more", "value": -1},
     "UnknownStore": {"url": "redis://x", "reason": "this version has no store for the scheme 'redis'"},
     "StoreIsDirectory": {"path": "/tmp"},

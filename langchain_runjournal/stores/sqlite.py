@@ -27,10 +27,15 @@ _REMEMBERED: Final = 10_000
 logger = logging.getLogger("langchain_runjournal")
 
 _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last > ? ORDER BY first"
-_RUNS: Final = (
-    f"SELECT {RUN} FROM runs WHERE (:thread_id IS NULL OR thread_id = :thread_id)"
-    " AND (:status IS NULL OR status = :status) ORDER BY run DESC LIMIT :most"
-)
+_RUNS: Final = {
+    # One for each question: SQLite uses no index for a condition that may be switched off.
+    (of_thread, with_status): (
+        f"SELECT {RUN} FROM runs WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'}"
+        f" AND {'status = :status' if with_status else 'TRUE'} ORDER BY run DESC LIMIT :most"
+    )
+    for of_thread in (False, True)
+    for with_status in (False, True)
+}
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 _STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
 _CLAIM: Final = (
@@ -302,7 +307,7 @@ class SqliteStore:
             "most": -1 if limit is None else limit,
         }
         with self._snapshot() as con:
-            return with_lasts(con, con.execute(_RUNS, values).fetchall())
+            return with_lasts(con, con.execute(_RUNS[thread_id is not None, status is not None], values).fetchall())
 
     def stops(self, owner_id: str) -> dict[str, str]:
         """The stops asked for, of what `owner_id` owns and has not ended."""

@@ -1,0 +1,166 @@
+"""`attach`: a graph that journals its runs and leaves every thread whole."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import partial
+from typing import Any, Final, Literal, TypeVar, get_args
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables.config import merge_configs
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.pregel import Pregel
+
+from ._graph import Threads, quiet_context
+from ._journal import RunJournal
+from ._settle import Settler, Steps, later, now, to_its_end
+from ._tracker import Turn, key_of
+from ._turns import Turns
+from .errors import InvalidArgument, NotAttachable
+from .handler import JournalCallbackHandler
+from .saver import JournalSaver
+
+logger = logging.getLogger("langchain_runjournal")
+
+Settle = Literal["always", "on_stop", "never"]
+_G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
+_AWAITS: Final = "_ahandle_event_for_handler"
+"""The function of LangChain that calls asynchronous handlers, and awaits them."""
+
+
+def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settle: Settle = "always") -> _G:
+    """A copy of a compiled graph that journals its runs, and whose threads are whole after any ending.
+
+    It is of the same type, is called in the same ways, and keeps your callbacks. After a run that was stopped, left,
+    timed out, killed or failed, its thread holds the history as it was, the results of all tools that finished, an honest
+    answer for each that did not, and the partial answer; nothing is left to run, and the next message just works. It is done
+    before the call returns or raises, wherever that can be awaited, and otherwise before the next turn of the thread begins:
+    what a killed process left as well (see `RunJournal.recover` to do it for all threads at once). A run that waits for a
+    human is not touched; a new message instead of a resume settles it first.
+
+    `settle`: with "on_stop", a run that *failed* is left as LangGraph leaves it, so that `invoke(None)` takes it up again,
+    until the next message; with "never", only `RunJournal.recover` settles. `capture_invoke`: have models stream inside of
+    `invoke` and `ainvoke` too, so that a Stop there keeps its text (see `JournalCallbackHandler` for what that changes).
+
+    A journal tells graphs apart by their names: give each a `name` of its own. Without a checkpointer there is no thread,
+    and the runs are only journaled.
+    """
+    if not isinstance(graph, Pregel):
+        raise NotAttachable(what=f"A {type(graph).__name__}", reason="it is no compiled graph")
+    if settle not in get_args(Settle):
+        raise InvalidArgument(name="settle", expected='"always", "on_stop" or "never"', value=settle)
+    handler = JournalCallbackHandler(journal, capture_invoke=capture_invoke)
+    callbacks: list[BaseCallbackHandler] = [handler]
+    changes: dict[str, Any] = {}
+    if isinstance(graph.checkpointer, BaseCheckpointSaver):
+        saver = JournalSaver(graph.checkpointer, journal)
+        handler.graph = graph.get_name()
+        changes["checkpointer"] = saver
+        if settle != "never":
+            turns = Turns(journal, Settler(journal, Threads(graph), saver))
+            callbacks += [_SettlesNow(handler, turns, settle), _SettlesLater(handler, turns, settle)]
+    else:
+        logger.info(
+            "%s has no checkpointer of its own: its runs are journaled, and there is no thread to settle", graph.name
+        )
+    config: Any = {**(graph.config or {})}
+    mine = config.get("callbacks")
+    # Attached twice to one journal, it would record and settle each run twice.
+    if isinstance(mine, list):
+        config["callbacks"] = [one for one in mine if not _is_ours(one, journal)]
+    changes["config"] = merge_configs(config, {"callbacks": callbacks})
+    return graph.copy(changes)
+
+
+def _is_ours(one: Any, journal: RunJournal) -> bool:
+    if isinstance(one, JournalCallbackHandler):
+        return one.journal is journal and one.graph is not None
+    return isinstance(one, _Settling) and one.handler.journal is journal
+
+
+def _is_awaited() -> bool:
+    """Whether LangChain will await what it asks for: it asks every handler in both of its ways of calling."""
+    return sys._getframe(2).f_code.co_name == _AWAITS
+
+
+class _Settling(BaseCallbackHandler):
+    """Settles when a run begins, and when it has ended. Stands behind the handler that records."""
+
+    run_inline = True
+    raise_error = False
+    ignore_llm = True
+    ignore_chat_model = True
+    ignore_agent = True
+    ignore_retriever = True
+    ignore_retry = True
+    ignore_custom_event = True
+
+    def __init__(self, handler: JournalCallbackHandler, turns: Turns, mode: Settle) -> None:
+        self.handler = handler
+        self._turns = turns
+        self._mode = mode
+        self._capture = handler.journal._capture
+
+    def _attend(self, inputs: Any, run_id: UUID, about: dict[str, Any]) -> Steps[None] | None:
+        """What has to be done before this run, if it is one that brings a new message to a thread."""
+        metadata = about.get("metadata") or {}
+        thread_id = metadata.get("thread_id")
+        if thread_id is None or "langgraph_node" in metadata or self._is_in_the_middle():
+            return None
+        turn: Turn | None = self._capture.attend(key_of(run_id), str(thread_id), self._mode)
+        if turn is None or inputs is None or type(inputs).__name__ == "Command" or metadata.get("checkpoint_id"):
+            return None  # taken up again, or somewhere in the past
+        return self._turns.prepare(turn, str(run_id))
+
+    def _conclude(self, error: BaseException, run_id: UUID) -> Steps[None] | None:
+        key = key_of(run_id)
+        if self._is_in_the_middle():
+            # Nothing can be waited for here: it is done before the next turn.
+            self._capture.tracker.do_later(partial(self._capture.conclude, key, None, "ended in the middle of an append"))
+            return None
+        node = self._capture.tracker.nodes.get(key)
+        if node is not None and node.parent is None:
+            # Recorded by another handler of the same journal, which has not been told yet.
+            node.owner.on_chain_error(error, run_id=run_id)
+        return self._turns.conclude(key) if self._capture.unsettled(key) is not None else None
+
+    def _is_in_the_middle(self) -> bool:
+        return self.handler.journal._intake.is_inside()
+
+
+class _SettlesNow(_Settling):
+    """In calls that block."""
+
+    @property
+    def ignore_chain(self) -> bool:
+        return _is_awaited()
+
+    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
+        steps = self._attend(inputs, run_id, about)
+        if steps is not None:
+            quiet_context().run(now, steps)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        steps = self._conclude(error, run_id)
+        if steps is not None:
+            quiet_context().run(now, steps)
+
+
+class _SettlesLater(_Settling):
+    """In calls that are awaited."""
+
+    @property
+    def ignore_chain(self) -> bool:
+        return not _is_awaited()
+
+    async def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
+        steps = self._attend(inputs, run_id, about)
+        if steps is not None:
+            await to_its_end(later(steps))
+
+    async def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        steps = self._conclude(error, run_id)
+        if steps is not None:
+            await to_its_end(later(steps))

@@ -1,0 +1,98 @@
+"""What a journal knows of the tool calls of its runs: who asked, what began, what came back.
+
+Rule: a call belongs to the message that asks for it. The same id may be asked for again later, and is another call then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ._messages import load
+from ._pairs import Known, State
+from ._translate import Data, request_ids
+from .events import Event
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+
+Call: TypeAlias = tuple[str | None, str]
+"""The id of the message that asks, and that of the tool call."""
+_RUNS_BACK = 50
+"""How many runs of a thread are searched for a result that its history lacks."""
+
+
+@dataclass(slots=True)
+class _Fact:
+    state: State = "never_started"
+    error: str | None = None
+    message: Data | None = None
+
+
+class Evidence:
+    """What one run knows."""
+
+    def __init__(self, run_id: str, events: Iterable[Event], reason: str | None = None) -> None:
+        self.run_id = run_id
+        self.reason = reason
+        """Why the run ended, where that is known."""
+        self.has_late = False
+        self._facts: dict[Call, _Fact] = {}
+        self._latest: dict[str, _Fact] = {}
+        for event in events:
+            self._read(event.kind, event.data)
+
+    def _read(self, kind: str, data: Mapping[str, Any]) -> None:
+        match kind:
+            case "llm.ai.response":
+                asking = data["message"]["data"]
+                for id in request_ids(asking):
+                    self._facts[asking.get("id"), id] = self._latest[id] = _Fact()
+            case "tool.start":
+                self._fact(data).state = "started"
+            case "tool.error":
+                fact = self._fact(data)
+                fact.state = "waiting" if data.get("interrupted") else "failed"
+                fact.error = data.get("error")
+            case "llm.tool.result" if isinstance(data.get("message"), Mapping):
+                self._fact(data).message = data["message"]
+                self.has_late = self.has_late or bool(data.get("late"))
+            case "run.end":
+                self.reason = self.reason or data.get("cause") or ("error" if data.get("error") else None)
+
+    def _fact(self, data: Mapping[str, Any]) -> _Fact:
+        id = str(data.get("tool_call_id"))
+        fact = self._latest.get(id)
+        if fact is None:
+            # Asked for in an earlier run, which waited for a human or has been taken up again.
+            fact = self._facts[None, id] = self._latest[id] = _Fact()
+        return fact
+
+    def known(self, call: Call) -> Known | None:
+        """What is known of a call; None if the run has never heard of it."""
+        fact = self._facts.get(call) or self._facts.get((None, call[1]))
+        if fact is None:
+            return None
+        found = load(self.run_id, [fact.message]) if fact.message is not None else []
+        result: Any = found[0] if found else None
+        return Known(state=fact.state, result=result, error=fact.error, run_id=self.run_id, cause=self.reason)
+
+
+def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, Known]:
+    """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last."""
+    found: dict[Call, Known] = {}
+    missing = set(wanted)
+    for run in journal.runs(thread_id, limit=_RUNS_BACK):
+        if not missing:
+            break
+        evidence = Evidence(run.run_id, journal.read(run.run_id), run.cause)
+        for call in list(missing):
+            known = evidence.known(call)
+            if known is None:
+                continue
+            if known.result is not None:
+                missing.discard(call)
+            if known.result is not None or call not in found:
+                found[call] = known
+    return found

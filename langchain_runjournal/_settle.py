@@ -1,0 +1,285 @@
+"""Settling: make the thread of a run agree with the journal, through the graph that wrote it.
+
+Rule: everything is decided from the journal and the thread, nothing from what happens to be in memory, so that a Stop and a
+crash are settled by the same code. What is decided is written once, as generators that yield what takes time (`Do`); it is
+done on the thread that asks (`now`) or awaited (`later`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from . import _transcript
+from ._evidence import Evidence
+from ._graph import CLEAR, Do, Shape, Threads, quiet_context
+from ._messages import as_messages, load
+from ._pairs import Known, Request
+from ._partial import MARK
+from ._settlement import plan
+from .errors import RunJournalError, SettlementTimeout
+from .events import Event, Run, RunStatus
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+    from .saver import JournalSaver
+
+logger = logging.getLogger("langchain_runjournal")
+
+_T = TypeVar("_T")
+Steps: TypeAlias = Generator[Do[Any], Any, _T]
+Outcome: TypeAlias = Literal["settled", "whole", "moved_on", "left_alone", "held", "failed"]
+
+_FINAL: Final = ("settled", "whole", "moved_on", "left_alone")
+_PATIENCE: Final = 30.0
+"""Seconds that a flush, or what a run has left to be written in the background, may take."""
+_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What was done about a run that did not come to its end.
+
+    `outcome`: "settled" (the thread was made to agree), "whole" (it lacked nothing), "moved_on" (the conversation had gone
+    on without the run, and was not touched), "left_alone" (this graph's state cannot be written, for the `reason` given),
+    "held" (for now: it waits for a human, or somebody works on it) or "failed" (it is tried again before the next turn, and
+    by `RunJournal.recover`).
+    """
+
+    run_id: str
+    thread_id: str | None
+    outcome: Outcome
+    reason: str | None = None
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """The messages that were written, in order: `id`, `type` and `origin` of each."""
+    before: str | None = None
+    """The checkpoint from which the run can still be resumed (see `RunJournal.resume_config`)."""
+    after: str | None = None
+    """The checkpoint that holds the settled thread."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.outcome in _FINAL
+
+    def to_data(self) -> dict[str, Any]:
+        """For an event."""
+        data = {key: value for key, value in asdict(self).items() if value and key not in ("run_id", "thread_id")}
+        return {**data, "messages": list(self.messages)}
+
+
+class Settler:
+    """Settles the runs of one graph."""
+
+    def __init__(self, journal: RunJournal, threads: Threads, saver: JournalSaver | None) -> None:
+        self._journal = journal
+        self._threads = threads
+        self._saver = saver
+
+    def is_ours(self, run: Run) -> bool:
+        """Whether the run is one of this graph: a journal may hold those of many."""
+        return bool(run.metadata.get("runjournal_graph", run.name) == self._threads.name)
+
+    def settle(
+        self, run_id: str, reason: str, *, over_pause: bool = False, before_run: str | None = None
+    ) -> Steps[Settlement]:
+        """Make the thread of a run whole. Never raises an Exception.
+
+        `over_pause`: also if it waits for a human, since the conversation goes on without an answer. `before_run`: the run
+        that is about to begin on the thread, and has not touched it yet.
+        """
+        thread_id: str | None = None
+        try:
+            yield from self._flush()
+            run = yield self._off(partial(self._journal.run, run_id))
+            thread_id = run.thread_id
+            if thread_id is None:
+                return Settlement(run_id=run_id, thread_id=None, outcome="left_alone", reason="it has no thread")
+            held = yield from self._hold(run, before_run)
+            if held is not None:
+                return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
+            return (yield from self._settle(run, thread_id, reason, over_pause))
+        except Exception as exc:
+            logger.exception("run %s could not be settled; it is tried again before the next turn of its thread", run_id)
+            why = f"{type(exc).__name__}: {exc}"
+            return Settlement(run_id=run_id, thread_id=thread_id, outcome="failed", reason=why)
+
+    def _flush(self) -> Steps[None]:
+        try:
+            yield Do(partial(self._journal.flush, _PATIENCE), partial(self._journal.aflush, _PATIENCE))
+        except RunJournalError:
+            # What it holds can be read all the same, and the thread should not suffer for it.
+            logger.warning("settling without a journal that is up to date", exc_info=True)
+
+    def _hold(self, run: Run, before_run: str | None) -> Steps[tuple[Outcome, str] | None]:
+        if self._saver is not None:
+            saver, thread_id = self._saver, str(run.thread_id)
+            quiet = yield Do(partial(saver.drained, thread_id, _PATIENCE), partial(saver.adrained, thread_id, _PATIENCE))
+            if not quiet:
+                raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
+        others = yield self._off(partial(self._journal.runs, run.thread_id))
+        for other in others:
+            if other.run_id == run.run_id:
+                break
+            if other.run_id == before_run or not self.is_ours(other):
+                continue
+            if other.status == RunStatus.RUNNING:
+                return "held", f"run {other.run_id} goes on on the same thread"
+            if other.settled:
+                return "moved_on", f"run {other.run_id} came after it"
+        return None
+
+    def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool) -> Steps[Settlement]:
+        events = yield self._off(partial(self._journal.read, run.run_id))
+        about = _About(run.run_id, thread_id, events, reason)
+        shape = self._threads.shape
+        state = yield self._threads.read(thread_id)
+        before = about.before or _checkpoint_id(state)
+        done = partial(Settlement, run_id=run.run_id, thread_id=thread_id, before=before)
+        if shape.problem is not None:
+            return done(outcome="left_alone", reason=shape.problem)
+        if state.interrupts and not over_pause:
+            return done(outcome="held", reason="it waits for a human")
+        if about.applied and before is None:
+            return done(outcome="failed", reason="the checkpointer of this graph has no such thread")
+        added: dict[str, Mapping[str, Any]] = {}
+        for _ in range(_ROUNDS):
+            found = shape.messages(state.values)
+            if found is None:
+                return done(outcome="left_alone", reason="what its `messages` hold are no messages")
+            todo = plan(
+                as_messages(found),
+                about.transcript,
+                about.ask,
+                run_id=run.run_id,
+                applied=about.applied,
+                by_id=shape.replaces_by_id,
+            )
+            if todo.moved_on:
+                return done(outcome="moved_on", reason="an answer of another run stands behind it")
+            if not todo.add and not is_left(state):
+                break
+            if before is not None and about.before is None and self._is_owner(run):
+                # Before anything is written: after a crash in the middle, this is still where the run can be resumed.
+                about.before = before
+                self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
+                yield from self._flush()
+            yield self._threads.write(thread_id, "", supersteps(shape, state, found, todo.add))
+            added |= {str(one.id): _told(one) for one in todo.add}
+            state = yield self._threads.read(thread_id)
+        else:
+            return done(
+                outcome="left_alone", reason="its state does not keep what is written to it", messages=tuple(added.values())
+            )
+        yield from self._settle_inner(thread_id, about)
+        outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
+        return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
+
+    def _settle_inner(self, thread_id: str, about: _About) -> Steps[None]:
+        """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
+        for namespace, shape in self._threads.inner.items():
+            state = yield self._threads.read(thread_id, namespace)
+            found = shape.messages(state.values)
+            if shape.problem is not None or not found:
+                continue
+            todo = plan(as_messages(found), (), about.ask, run_id=about.run_id, applied=True)
+            if todo.add or is_left(state):
+                yield self._threads.write(thread_id, namespace, supersteps(shape, state, found, todo.add))
+
+    def _off(self, work: Callable[[], _T]) -> Do[_T]:
+        return off_loop(self._journal, work)
+
+    def _is_owner(self, run: Run) -> bool:
+        return run.owner == self._journal.owner_id
+
+
+class _About:
+    """What the journal says of a run that is to be settled."""
+
+    def __init__(self, run_id: str, thread_id: str, events: Sequence[Event], reason: str) -> None:
+        self.run_id = run_id
+        checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
+        self.applied = any("applied" in data for data in checkpoints)
+        """Whether the thread is known to hold what the run was given."""
+        self.before: str | None = next((data["before"] for data in checkpoints if "before" in data), None)
+        self.transcript = load(run_id, _transcript.transcript(run_id, events, reason))
+        self._evidence = Evidence(run_id, events, reason)
+        self._nothing = Known(run_id=run_id, cause=reason)
+
+    def ask(self, message: Any, request: Request) -> Known:
+        return self._evidence.known((message.id, str(request.id))) or self._nothing
+
+
+def supersteps(shape: Shape, state: Any, thread: Sequence[Any], add: Sequence[Any]) -> list[Any]:
+    """First what finished tasks have written, then ours, and nothing may be left to run."""
+    steps: list[Any] = [CLEAR] if is_left(state) else []
+    if add:
+        steps += [shape.update(thread, add), CLEAR]
+    return steps
+
+
+def is_left(state: Any) -> bool:
+    """Whether tasks are left over: to be run, or finished and not yet part of the thread."""
+    return bool(state.next or state.tasks)
+
+
+def _checkpoint_id(state: Any) -> str | None:
+    found = state.config["configurable"].get("checkpoint_id") if state.created_at else None
+    return None if found is None else str(found)
+
+
+def _told(message: Any) -> dict[str, Any]:
+    return {"id": message.id, "type": message.type, "origin": message.additional_kwargs.get(MARK, {}).get("origin")}
+
+
+def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:
+    """Something that a journal does, which may block."""
+    return Do(work, partial(journal._off_loop, work))
+
+
+def now(steps: Steps[_T]) -> _T:
+    """Do it here."""
+    try:
+        do = next(steps)
+        while True:
+            try:
+                value = do.now()
+            except BaseException as exc:  # noqa: BLE001 - the steps decide what to do about it
+                do = steps.throw(exc)
+            else:
+                do = steps.send(value)
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result
+
+
+async def later(steps: Steps[_T]) -> _T:
+    """Same as `now`, without blocking the loop."""
+    try:
+        do = next(steps)
+        while True:
+            try:
+                value = await do.later()
+            except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - the same
+                do = steps.throw(exc)
+            else:
+                do = steps.send(value)
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result
+
+
+_going_on: Final[set[asyncio.Task[Any]]] = set()
+"""The loop itself holds its tasks weakly."""
+
+
+async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Whoever waits may be cancelled once more. What has begun is brought to its end."""
+    task = quiet_context().run(asyncio.ensure_future, work)
+    _going_on.add(task)
+    task.add_done_callback(_going_on.discard)
+    return await asyncio.shield(task)

@@ -1,0 +1,184 @@
+"""When threads are settled: at the end of a run, before the next one begins, and when a program comes up again.
+
+Rule: a new message is always preceded by a settlement of what the last run left, a resume never. A run that may still be
+alive is never touched; one whose owner is gone is claimed first, so that of two processes one settles it and one waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.pregel import Pregel
+
+from ._graph import Do, Threads, quiet_context
+from ._settle import Settlement, Settler, Steps, later, now, off_loop, to_its_end
+from ._tracker import Turn
+from .errors import InvalidArgument, RunJournalError
+from .events import Event, Run, RunStatus
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+
+_T = TypeVar("_T")
+_RUNS_BACK: Final = 10
+"""How many runs of a thread are looked at before a new one begins: each of them has looked at those before it."""
+_LEAVING: Final = 1.0
+"""Seconds that a new run waits for one on its thread that seems to go on: left by its consumer, it may be about to end."""
+_SETTLING: Final = 60.0
+"""Seconds that it waits for a settlement that somebody else is at."""
+_LOOK: Final = 0.05
+
+
+class Turns:
+    """The settlements of one graph."""
+
+    def __init__(self, journal: RunJournal, settler: Settler) -> None:
+        self._journal = journal
+        self._capture = journal._capture
+        self._settler = settler
+
+    def conclude(self, key: int) -> Steps[None]:
+        """A run has come to an abnormal end: settle its thread, and then tell that it has ended."""
+        root = self._capture.unsettled(key)
+        if root is None or root.turn is None or root.turn.ending is None:
+            return
+        result: Settlement | None = None
+        try:
+            result = yield from self._settler.settle(root.run_id, _reason(root.turn.ending))
+        finally:
+            # Also if the loop is torn down in the middle: then it is done before the next turn.
+            final = result is not None and result.is_final
+            data, problem = (result.to_data(), result.reason) if result is not None else (None, "cut off")
+            tell = partial(self._capture.conclude, key, data if final else None, problem)
+            self._capture.tracker.do(tell)
+        with contextlib.suppress(RunJournalError):
+            yield Do(self._journal.flush, self._journal.aflush)
+
+    def prepare(self, turn: Turn, run_id: str) -> Steps[None]:
+        """A new message has come for a thread: settle what was left there, before the graph looks at it."""
+        yield from self._wait_for_others(turn)
+        runs = yield self._off(partial(self._journal.runs, turn.thread_id, None, _RUNS_BACK))
+        before = [run for run in runs if run.run_id != run_id and self._settler.is_ours(run)]
+        for run in reversed(before):
+            if run.status == RunStatus.PAUSED and run is not before[0]:
+                continue  # the conversation has gone on since
+            if (run.ended and run.settled) or self._capture.is_live(turn.thread_id, run.run_id):
+                continue
+            if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
+                continue
+            yield from self._settle_before(run, run_id)
+        for late in self._capture.late.pop(turn.thread_id, ()):
+            result = yield from self._settler.settle(late, "stop", over_pause=True, before_run=run_id)
+            self._note(late, result)
+
+    def _wait_for_others(self, turn: Turn) -> Steps[None]:
+        for root, other in self._capture.others(turn):
+            if root.over:
+                yield _wait(other, _SETTLING, always=True)
+            else:
+                yield _wait(other, _LEAVING, always=False)
+                if not other.done.done():
+                    logger.warning(
+                        "run %s is going on on thread %s, where another one begins: one of them will lose what it writes",
+                        root.run_id,
+                        turn.thread_id,
+                    )
+
+    def _take_over(self, run: Run) -> Steps[bool]:
+        """Whether the run is ours to settle now. False if it lives, or if somebody else has settled it meanwhile."""
+        if (yield self._off(partial(self._journal.claim, run.run_id))):
+            return True
+        if run.epoch > 1 and run.owner != self._journal.owner_id:
+            # Somebody has claimed it, and so is settling it.
+            give_up = time.monotonic() + _SETTLING
+            while not run.ended and time.monotonic() < give_up:
+                yield Do(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
+                run = yield self._off(partial(self._journal.run, run.run_id))
+        return False
+
+    def _settle_before(self, run: Run, new_run: str | None) -> Steps[Settlement]:
+        """Settle what an earlier run left, and tell it where it is ours to tell."""
+        cause = run.cause or {RunStatus.RUNNING: "crash", RunStatus.PAUSED: "superseded"}.get(run.status)
+        over_pause = new_run is not None
+        result = yield from self._settler.settle(run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
+        if (yield self._off(partial(self._may_tell, run))):
+            ending: dict[str, Any] = {"status": "interrupted", "cause": cause, "usage": dict(run.usage)}
+            if result.is_final:
+                self._journal.append(Event(run_id=run.run_id, kind="run.settled", data=result.to_data()))
+            else:
+                ending |= {"settled": False, "problem": result.reason}
+            if not run.ended:
+                self._journal.append(Event(run_id=run.run_id, kind="run.end", data=ending))
+            with contextlib.suppress(RunJournalError):
+                yield Do(self._journal.flush, self._journal.aflush)
+        return result
+
+    def _may_tell(self, run: Run) -> bool:
+        return run.owner == self._journal.owner_id or self._journal.claim(run.run_id)
+
+    def _note(self, run_id: str, result: Settlement) -> None:
+        if result.messages:
+            self._journal.append(Event(run_id=run_id, kind="run.settled", data={**result.to_data(), "late": True}))
+
+    def recover(self) -> Steps[list[Settlement]]:
+        """Settle all that was left by runs whose owner is gone, oldest first."""
+        found: list[Settlement] = []
+        runs: list[Run] = []
+        for status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):
+            runs += yield self._off(partial(self._journal.runs, None, status, None))
+        left = [run for run in runs if not (run.ended and run.settled) and self._settler.is_ours(run)]
+        for run in sorted(left, key=lambda run: run.started_at):
+            if run.thread_id is not None and self._capture.is_live(run.thread_id, run.run_id):
+                continue
+            if (yield self._off(partial(self._may_tell, run))):
+                found.append((yield from self._settle_before(run, None)))
+        return found
+
+    def recover_now(self) -> list[Settlement]:
+        """Recover, here."""
+        return quiet_context().run(now, self.recover())
+
+    async def recover_later(self) -> list[Settlement]:
+        """Recover, without blocking the loop."""
+        return await to_its_end(later(self.recover()))
+
+    def _off(self, work: Callable[[], _T]) -> Do[_T]:
+        return off_loop(self._journal, work)
+
+
+def _reason(ending: Mapping[str, Any]) -> str:
+    return str(ending.get("cause") or "error")
+
+
+def _wait(turn: Turn, seconds: float, *, always: bool) -> Do[object]:
+    """Wait until a turn is over. On the thread where it goes on, that is only possible by giving way."""
+
+    def here() -> None:
+        if always and turn.thread != threading.get_ident():
+            concurrent.futures.wait([turn.done], seconds)
+
+    async def giving_way() -> None:
+        await asyncio.wait([asyncio.wrap_future(turn.done)], timeout=seconds)
+
+    return Do(here, giving_way)
+
+
+def turns_of(journal: RunJournal, graph: Any) -> Turns:
+    """What settles the runs of a graph, attached or not."""
+    journal._check_open()
+    if not isinstance(graph, Pregel):
+        raise InvalidArgument(name="graph", expected="the compiled graph whose runs are to be settled", value=graph)
+    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        raise InvalidArgument(name="graph", expected="compiled with the checkpointer that holds its threads", value=graph)
+    return Turns(journal, Settler(journal, Threads(graph), None))
