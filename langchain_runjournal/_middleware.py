@@ -125,7 +125,9 @@ def _report(found: Projection) -> None:
     """One line for each request that had to be changed. Notes alone are the rule after an answer was cut off."""
     level = logging.DEBUG if all(action.kind == "noted" for action in found.actions) else logging.INFO
     if logger.isEnabledFor(level):
-        done = ", ".join(f"{action.kind} {action.name or ''}({action.id})" for action in found.actions)
+        done = ", ".join(
+            f"{one.kind} {one.name} ({one.id})" if one.name else f"{one.kind} {one.id}" for one in found.actions
+        )
         logger.log(level, "the request to the model was made whole, the thread stays as it is: %s", done)
 
 
