@@ -16,7 +16,8 @@ from langgraph.pregel import Pregel
 from ._graph import Threads, quiet_context
 from ._journal import RunJournal
 from ._settle import Settler, Steps, later, now, to_its_end
-from ._tracker import Turn, key_of
+from ._tracker import key_of
+from ._turn import Turn
 from ._turns import Turns
 from .errors import InvalidArgument, NotAttachable
 from .handler import JournalCallbackHandler
@@ -26,6 +27,7 @@ logger = logging.getLogger("langchain_runjournal")
 
 Settle = Literal["always", "on_stop", "never"]
 _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
+_NOT_BEFORE: Final = "what was left on its thread could not be settled before run %s began"
 _AWAITS: Final = "_ahandle_event_for_handler"
 """The function of LangChain that calls asynchronous handlers, and awaits them."""
 
@@ -109,10 +111,22 @@ class _Settling(BaseCallbackHandler):
         thread_id = metadata.get("thread_id")
         if thread_id is None or "langgraph_node" in metadata or self._is_in_the_middle():
             return None
-        turn: Turn | None = self._capture.attend(key_of(run_id), str(thread_id), self._mode)
-        if turn is None or inputs is None or type(inputs).__name__ == "Command" or metadata.get("checkpoint_id"):
+        node = self._capture.tracker.nodes.get(key_of(run_id))
+        if node is None or node.parent is not None or node.root.muted or node.root.turn is not None:
+            return None  # a part of a run, or none
+        turn = Turn(str(thread_id), str(self.handler.graph), self._mode, node.key)
+        self._capture.threads.enter(node.root, turn)
+        if inputs is None or type(inputs).__name__ == "Command" or metadata.get("checkpoint_id"):
             return None  # taken up again, or somewhere in the past
         return self._turns.prepare(turn, str(run_id))
+
+    def _break_off(self, error: BaseException, run_id: UUID) -> None:
+        """It is over before it has begun, and nobody will tell: LangChain has not got so far."""
+        key = key_of(run_id)
+        node = self._capture.tracker.nodes.get(key)
+        if node is not None:
+            node.owner.on_chain_error(error, run_id=run_id)
+        self._capture.tracker.do(partial(self._capture.conclude, key, None, "cut off before it began"))
 
     def _conclude(self, error: BaseException, run_id: UUID) -> Steps[None] | None:
         key = key_of(run_id)
@@ -140,7 +154,13 @@ class _SettlesNow(_Settling):
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
         steps = self._attend(inputs, run_id, about)
         if steps is not None:
-            quiet_context().run(now, steps)
+            try:
+                quiet_context().run(now, steps)
+            except Exception:
+                logger.exception(_NOT_BEFORE, run_id)
+            except BaseException as exc:
+                self._break_off(exc, run_id)
+                raise
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
         steps = self._conclude(error, run_id)
@@ -158,7 +178,13 @@ class _SettlesLater(_Settling):
     async def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
         steps = self._attend(inputs, run_id, about)
         if steps is not None:
-            await to_its_end(later(steps))
+            try:
+                await to_its_end(later(steps))
+            except Exception:
+                logger.exception(_NOT_BEFORE, run_id)
+            except BaseException as exc:
+                self._break_off(exc, run_id)
+                raise
 
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
         steps = self._conclude(error, run_id)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import _given, _translate
 from ._partial import is_visible
-from ._tracker import Node, Owner, Root, Tracker, Turn, key_of
+from ._tracker import Node, Owner, Root, Tracker, key_of
 from ._translate import Data
+from ._turn import OnThreads, Turn
 from .events import DELTA, Event, Kind
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ class Capture:
         self._journal = weakref.proxy(journal)
         self.tracker = Tracker()
         self.tracker.on_gone = self._gone
-        self._turns: dict[str, list[Root]] = {}
+        self.threads = OnThreads(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
-        self.late: dict[str, set[str]] = {}
-        """By thread, the runs that have got results after their end: a made-up one may stand in their place."""
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +178,7 @@ class Capture:
         data = _given.result_data(output, node.tool_call_id)
         self._result(root, data, node.id, node.parent.inside if node.parent is not None else None)
         if root.over and root.turn is not None and "message" in data:
-            self.late.setdefault(root.turn.thread_id, set()).add(root.run_id)
+            self.threads.came_late(root.turn.thread_id, root.run_id)
         if node.namespace and not root.over and "message" in data:
             for message in _given.tool_messages(output):
                 root.scope(node.namespace).results[message.tool_call_id] = message
@@ -242,36 +241,18 @@ class Capture:
         if waits or turn is None or ending["status"] == "completed":
             if not waits:
                 self._tell_end(root, ending)
-            self._leave_thread(root)
+            self.threads.leave(root)
         elif told and turn.is_settled_at_once(ending):
             turn.ending = ending
             self._unsettled[turn.key] = root
         else:
             self._tell_end(root, {**ending, "settled": False})
-            self._leave_thread(root)
+            self.threads.leave(root)
 
     def _tell_end(self, root: Root, ending: Data) -> None:
         self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
 
     # --- turns on a thread, for graphs that are attached --------------------------------------------------------------
-
-    def attend(self, key: int, thread_id: str, mode: str) -> Turn | None:
-        """The run that begins takes its turn on a thread. None if it is no run, or has its turn already."""
-        node = self.tracker.nodes.get(key)
-        if node is None or node.parent is not None or node.root.muted or node.root.turn is not None:
-            return None
-        turn = node.root.turn = Turn(thread_id, mode, key)
-        self._turns.setdefault(thread_id, []).append(node.root)
-        return turn
-
-    def others(self, turn: Turn) -> list[tuple[Root, Turn]]:
-        """The other runs on its thread that have not ended, or are being settled."""
-        found = self._turns.get(turn.thread_id, ())
-        return [(root, root.turn) for root in list(found) if root.turn is not None and root.turn is not turn]
-
-    def is_live(self, thread_id: str, run_id: str) -> bool:
-        """Whether a run of ours has its turn on a thread."""
-        return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
 
     def unsettled(self, key: int) -> Root | None:
         """The run whose root this is, if it has ended and its thread is to be settled before that is told."""
@@ -288,26 +269,13 @@ class Capture:
             self._tell_end(root, ending)
         else:
             self._tell_end(root, {**ending, "settled": False, "problem": problem})
-        self._leave_thread(root)
-
-    def _leave_thread(self, root: Root) -> None:
-        turn = root.turn
-        if turn is None:
-            return
-        there = self._turns.get(turn.thread_id, [])
-        if root in there:
-            there.remove(root)
-        if not there:
-            self._turns.pop(turn.thread_id, None)
-        if not turn.done.done():
-            turn.done.set_result(None)
+        self.threads.leave(root)
 
     def applied(self, thread_id: str, checkpoint_id: str) -> None:
         """A checkpoint of a thread has been written that holds what the run there was given."""
-        for root in reversed(self._turns.get(thread_id, ())):
-            if root.turn is not None and not root.turn.applied:
-                self.tracker.do(partial(self._applied, root, root.turn, checkpoint_id))
-            break
+        root = self.threads.oldest(thread_id)
+        if root is not None and root.turn is not None and not root.turn.applied:
+            self.tracker.do(partial(self._applied, root, root.turn, checkpoint_id))
 
     def _applied(self, root: Root, turn: Turn, checkpoint_id: str) -> None:
         if not turn.applied:

@@ -8,19 +8,22 @@ done on the thread that asks (`now`) or awaited (`later`).
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from . import _transcript
-from ._evidence import Evidence
+from ._evidence import Call, Evidence, look_up
 from ._graph import CLEAR, Do, Shape, Threads, quiet_context
 from ._messages import as_messages, load
 from ._pairs import Known, Request
 from ._partial import MARK
-from ._settlement import plan
+from ._settlement import Plan, plan
+from ._turn import Settling
 from .errors import RunJournalError, SettlementTimeout
 from .events import Event, Run, RunStatus
 
@@ -93,12 +96,14 @@ class Settler:
         that is about to begin on the thread, and has not touched it yet.
         """
         thread_id: str | None = None
+        mine = Settling()
         try:
             yield from self._flush()
             run = yield self._off(partial(self._journal.run, run_id))
             thread_id = run.thread_id
             if thread_id is None:
                 return Settlement(run_id=run_id, thread_id=None, outcome="left_alone", reason="it has no thread")
+            yield from self._alone(thread_id, mine)
             held = yield from self._hold(run, before_run)
             if held is not None:
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
@@ -107,6 +112,18 @@ class Settler:
             logger.exception("run %s could not be settled; it is tried again before the next turn of its thread", run_id)
             why = f"{type(exc).__name__}: {exc}"
             return Settlement(run_id=run_id, thread_id=thread_id, outcome="failed", reason=why)
+        finally:
+            settling = self._journal._capture.threads.settling
+            if thread_id is not None and settling.get(thread_id) is mine:
+                del settling[thread_id]
+            mine.done.set_result(None)
+
+    def _alone(self, thread_id: str, mine: Settling) -> Steps[None]:
+        """Wait until nobody else settles a run of the thread."""
+        settling = self._journal._capture.threads.settling
+        while (other := settling.setdefault(thread_id, mine)) is not mine:
+            if not (yield wait_for(other, _PATIENCE)):
+                raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
 
     def _flush(self) -> Steps[None]:
         try:
@@ -151,14 +168,7 @@ class Settler:
             found = shape.messages(state.values)
             if found is None:
                 return done(outcome="left_alone", reason="what its `messages` hold are no messages")
-            todo = plan(
-                as_messages(found),
-                about.transcript,
-                about.ask,
-                run_id=run.run_id,
-                applied=about.applied,
-                by_id=shape.replaces_by_id,
-            )
+            todo = yield from self._plan(as_messages(found), about, by_id=shape.replaces_by_id)
             if todo.moved_on:
                 return done(outcome="moved_on", reason="an answer of another run stands behind it")
             if not todo.add and not is_left(state):
@@ -178,6 +188,16 @@ class Settler:
         yield from self._settle_inner(thread_id, about)
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
+
+    def _plan(self, thread: Sequence[Any], about: _About, *, by_id: bool) -> Steps[Plan]:
+        look = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id, applied=about.applied, by_id=by_id)
+        found = look()
+        if about.unknown:
+            # Asked for in an earlier run, which may know more.
+            ask = partial(look_up, self._journal, about.thread_id, list(about.unknown))
+            about.learn((yield self._off(ask)))
+            found = look()
+        return found
 
     def _settle_inner(self, thread_id: str, about: _About) -> Steps[None]:
         """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
@@ -202,6 +222,7 @@ class _About:
 
     def __init__(self, run_id: str, thread_id: str, events: Sequence[Event], reason: str) -> None:
         self.run_id = run_id
+        self.thread_id = thread_id
         checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
         self.applied = any("applied" in data for data in checkpoints)
         """Whether the thread is known to hold what the run was given."""
@@ -209,9 +230,20 @@ class _About:
         self.transcript = load(run_id, _transcript.transcript(run_id, events, reason))
         self._evidence = Evidence(run_id, events, reason)
         self._nothing = Known(run_id=run_id, cause=reason)
+        self._elsewhere: dict[Call, Known] = {}
+        self.unknown: set[Call] = set()
+        """What was asked, and neither this run knows nor anybody else who has been asked."""
 
     def ask(self, message: Any, request: Request) -> Known:
-        return self._evidence.known((message.id, str(request.id))) or self._nothing
+        call = message.id, str(request.id)
+        known = self._evidence.known(call) or self._elsewhere.get(call)
+        if known is None:
+            self.unknown.add(call)
+        return known or self._nothing
+
+    def learn(self, found: Mapping[Call, Known]) -> None:
+        self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
+        self.unknown.clear()
 
 
 def supersteps(shape: Shape, state: Any, thread: Sequence[Any], add: Sequence[Any]) -> list[Any]:
@@ -234,6 +266,33 @@ def _checkpoint_id(state: Any) -> str | None:
 
 def _told(message: Any) -> dict[str, Any]:
     return {"id": message.id, "type": message.type, "origin": message.additional_kwargs.get(MARK, {}).get("origin")}
+
+
+class Waited(Protocol):
+    """Something that comes to its end."""
+
+    @property
+    def done(self) -> concurrent.futures.Future[None]:
+        """Has a result then."""
+
+    @property
+    def thread(self) -> int:
+        """Where it goes on: whoever waits for it there without giving way waits for ever."""
+
+
+def wait_for(other: Waited, seconds: float, *, always: bool = True) -> Do[bool]:
+    """Wait until something is over, and whether it is. `always`: also where that cannot be done by giving way."""
+
+    def here() -> bool:
+        if always and other.thread != threading.get_ident():
+            concurrent.futures.wait([other.done], seconds)
+        return other.done.done()
+
+    async def giving_way() -> bool:
+        await asyncio.wait([asyncio.wrap_future(other.done)], timeout=seconds)
+        return other.done.done()
+
+    return Do(here, giving_way)
 
 
 def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:

@@ -39,7 +39,7 @@ def plan(
     """
     last, end = _reach(thread, transcript, run_id, applied=applied)
     theirs = {message.id for message in transcript}
-    if end and any(one.type == "ai" and one.id not in theirs and origin_of(one) is None for one in thread[end:]):
+    if end and _is_turn([one for one in thread[end:] if one.id not in theirs and origin_of(one) is None]):
         return Plan(moved_on=True)
     found = Plan()
     newest = _newest(thread, "human")
@@ -77,6 +77,12 @@ def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, app
         elif applied and message.type == "human":
             last = place
     return last, end
+
+
+def _is_turn(behind: Sequence[Any]) -> bool:
+    """Whether there is a question with its answer in it. A node may make up messages of its own, but hardly both."""
+    kinds = [one.type for one in behind]
+    return "human" in kinds and "ai" in kinds[kinds.index("human") :]
 
 
 def _is_alike(one: Any, message: Any, named: set[str | None]) -> bool:

@@ -11,7 +11,6 @@ begin records it.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
 import sys
@@ -26,6 +25,7 @@ from uuid import UUID
 
 from . import _translate
 from ._translate import Data
+from ._turn import Turn
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -72,29 +72,6 @@ class Scope:
         self.rounds += 1
         replaced, self.failed = self.failed, []
         return {"attempt": self.rounds + 1, "replaces": replaced}
-
-
-class Turn:
-    """A run of an attached graph on its thread, until the thread is whole again."""
-
-    __slots__ = ("applied", "done", "ending", "key", "mode", "thread", "thread_id")
-
-    def __init__(self, thread_id: str, mode: str, key: int) -> None:
-        self.thread_id = thread_id
-        self.mode = mode
-        self.key = key
-        """Of its root."""
-        self.applied = False
-        """Whether the thread holds what the run was given."""
-        self.ending: Data | None = None
-        """How it has ended, until its thread is settled and everybody is told."""
-        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self.thread = threading.get_ident()
-        """Where it began: whoever waits for it there without giving way waits for ever."""
-
-    def is_settled_at_once(self, ending: Data) -> bool:
-        """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
-        return self.mode == "always" or ending["status"] == "interrupted"
 
 
 class Root:

@@ -7,10 +7,8 @@ alive is never touched; one whose owner is gone is claimed first, so that of two
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,8 +18,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ._graph import Do, Threads, quiet_context
-from ._settle import Settlement, Settler, Steps, later, now, off_loop, to_its_end
-from ._tracker import Turn
+from ._settle import Settlement, Settler, Steps, later, now, off_loop, to_its_end, wait_for
+from ._turn import Turn
 from .errors import InvalidArgument, RunJournalError
 from .events import Event, Run, RunStatus
 
@@ -73,21 +71,21 @@ class Turns:
         for run in reversed(before):
             if run.status == RunStatus.PAUSED and run is not before[0]:
                 continue  # the conversation has gone on since
-            if (run.ended and run.settled) or self._capture.is_live(turn.thread_id, run.run_id):
+            if (run.ended and run.settled) or self._capture.threads.is_live(turn.thread_id, run.run_id):
                 continue
             if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
                 continue
             yield from self._settle_before(run, run_id)
-        for late in self._capture.late.pop(turn.thread_id, ()):
+        for late in self._capture.threads.late.pop(turn.thread_id, ()):
             result = yield from self._settler.settle(late, "stop", over_pause=True, before_run=run_id)
             self._note(late, result)
 
     def _wait_for_others(self, turn: Turn) -> Steps[None]:
-        for root, other in self._capture.others(turn):
+        for root, other in self._capture.threads.others(turn):
             if root.over:
-                yield _wait(other, _SETTLING, always=True)
+                yield wait_for(other, _SETTLING, always=True)
             else:
-                yield _wait(other, _LEAVING, always=False)
+                yield wait_for(other, _LEAVING, always=False)
                 if not other.done.done():
                     logger.warning(
                         "run %s is going on on thread %s, where another one begins: one of them will lose what it writes",
@@ -139,7 +137,7 @@ class Turns:
             runs += yield self._off(partial(self._journal.runs, None, status, None))
         left = [run for run in runs if not (run.ended and run.settled) and self._settler.is_ours(run)]
         for run in sorted(left, key=lambda run: run.started_at):
-            if run.thread_id is not None and self._capture.is_live(run.thread_id, run.run_id):
+            if run.thread_id is not None and self._capture.threads.is_live(run.thread_id, run.run_id):
                 continue
             if (yield self._off(partial(self._may_tell, run))):
                 found.append((yield from self._settle_before(run, None)))
@@ -159,19 +157,6 @@ class Turns:
 
 def _reason(ending: Mapping[str, Any]) -> str:
     return str(ending.get("cause") or "error")
-
-
-def _wait(turn: Turn, seconds: float, *, always: bool) -> Do[object]:
-    """Wait until a turn is over. On the thread where it goes on, that is only possible by giving way."""
-
-    def here() -> None:
-        if always and turn.thread != threading.get_ident():
-            concurrent.futures.wait([turn.done], seconds)
-
-    async def giving_way() -> None:
-        await asyncio.wait([asyncio.wrap_future(turn.done)], timeout=seconds)
-
-    return Do(here, giving_way)
 
 
 def turns_of(journal: RunJournal, graph: Any) -> Turns:

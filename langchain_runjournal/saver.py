@@ -352,6 +352,6 @@ def _expected(given: Any) -> str:
     """What to give instead."""
     if given is None or isinstance(given, bool):
         return "a LangGraph checkpointer, such as InMemorySaver() (what only says whose to use has nothing to write with)"
-    if hasattr(given, "__enter__") or hasattr(given, "__aenter__"):
+    if not isinstance(given, type) and (hasattr(given, "__enter__") or hasattr(given, "__aenter__")):
         return "a LangGraph checkpointer: enter this first, `with SqliteSaver.from_conn_string(...) as saver`"
     return "a LangGraph checkpointer, such as InMemorySaver()"

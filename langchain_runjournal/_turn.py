@@ -1,0 +1,95 @@
+"""Whose turn it is on a thread: the runs of attached graphs in this process, until their threads are whole again."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ._tracker import Root
+
+_MOST_LATE: Final = 1_000
+"""Threads with late results that are remembered: of the others, the guard looks them up in the journal."""
+
+
+class Turn:
+    """A run of an attached graph on its thread, until the thread is whole again."""
+
+    __slots__ = ("applied", "done", "ending", "graph", "key", "mode", "thread", "thread_id")
+
+    def __init__(self, thread_id: str, graph: str, mode: str, key: int) -> None:
+        self.thread_id = thread_id
+        self.graph = graph
+        self.mode = mode
+        self.key = key
+        """Of its root."""
+        self.applied = False
+        """Whether the thread holds what the run was given."""
+        self.ending: dict[str, Any] | None = None
+        """How it has ended, until its thread is settled and everybody is told."""
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.thread = threading.get_ident()
+        """Where it began: whoever waits for it there without giving way waits for ever."""
+
+    def is_settled_at_once(self, ending: dict[str, Any]) -> bool:
+        """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
+        return self.mode == "always" or ending["status"] == "interrupted"
+
+
+class Settling:
+    """A settlement at work."""
+
+    def __init__(self) -> None:
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.thread = threading.get_ident()
+
+
+class OnThreads:
+    """The turns of all threads. `do` does something under the lock that whoever ends a run holds."""
+
+    def __init__(self, do: Callable[[Callable[[], object]], None]) -> None:
+        self._do = do
+        self._turns: dict[str, list[Root]] = {}
+        self.settling: dict[str, Settling] = {}
+        """By thread, the settlement that is at work: there is never more than one."""
+        self.late: dict[str, set[str]] = {}
+        """By thread, the runs that have got results after their end: a made-up one may stand in their place."""
+
+    def enter(self, root: Root, turn: Turn) -> None:
+        """The run takes its turn."""
+        root.turn = turn
+        self._do(lambda: self._turns.setdefault(turn.thread_id, []).append(root))
+
+    def leave(self, root: Root) -> None:
+        """Its turn, if it had one, is over. Under the lock."""
+        turn = root.turn
+        if turn is None:
+            return
+        there = self._turns.get(turn.thread_id, [])
+        if root in there:
+            there.remove(root)
+        if not there:
+            self._turns.pop(turn.thread_id, None)
+        if not turn.done.done():
+            turn.done.set_result(None)
+
+    def others(self, turn: Turn) -> list[tuple[Root, Turn]]:
+        """The other runs of its graph on its thread that have not ended, or are being settled."""
+        found = [(root, root.turn) for root in list(self._turns.get(turn.thread_id, ()))]
+        return [(root, one) for root, one in found if one is not None and one is not turn and one.graph == turn.graph]
+
+    def is_live(self, thread_id: str, run_id: str) -> bool:
+        """Whether a run has its turn on a thread."""
+        return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
+
+    def oldest(self, thread_id: str) -> Root | None:
+        """The run that writes the thread: a newer one waits for it to end before it reads or writes anything."""
+        return next(iter(list(self._turns.get(thread_id, ()))), None)
+
+    def came_late(self, thread_id: str, run_id: str) -> None:
+        """A run has got a result after its end."""
+        self.late.setdefault(thread_id, set()).add(run_id)
+        while len(self.late) > _MOST_LATE:
+            self.late.pop(next(iter(self.late)))
