@@ -60,9 +60,8 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
         saver = JournalSaver(graph.checkpointer, journal)
         handler.graph = graph.get_name()
         changes["checkpointer"] = saver
-        if settle != "never":
-            turns = Turns(journal, Settler(journal, Threads(graph), saver))
-            callbacks += [_SettlesNow(handler, turns, settle), _SettlesLater(handler, turns, settle)]
+        turns = Turns(journal, Settler(journal, Threads(graph), saver))
+        callbacks += [_SettlesNow(handler, turns, settle), _SettlesLater(handler, turns, settle)]
     else:
         logger.info(
             "%s has no checkpointer of its own: its runs are journaled, and there is no thread to settle", graph.name
@@ -116,8 +115,8 @@ class _Settling(BaseCallbackHandler):
             return None  # a part of a run, or none
         turn = Turn(str(thread_id), str(self.handler.graph), self._mode, node.key)
         self._capture.threads.enter(node.root, turn)
-        if inputs is None or type(inputs).__name__ == "Command" or metadata.get("checkpoint_id"):
-            return None  # taken up again, or somewhere in the past
+        if self._mode == "never" or inputs is None or type(inputs).__name__ == "Command" or metadata.get("checkpoint_id"):
+            return None  # not asked for, or taken up again, or somewhere in the past
         return self._turns.prepare(turn, str(run_id))
 
     def _break_off(self, error: BaseException, run_id: UUID) -> None:

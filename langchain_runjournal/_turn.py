@@ -35,7 +35,7 @@ class Turn:
 
     def is_settled_at_once(self, ending: dict[str, Any]) -> bool:
         """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
-        return self.mode == "always" or ending["status"] == "interrupted"
+        return self.mode == "always" or (self.mode == "on_stop" and ending["status"] == "interrupted")
 
 
 class Settling:
