@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
+from ._evidence import Evidence
 from ._graph import Do, Threads, quiet_context
 from ._settle import Settlement, Settler, Steps, later, now, off_loop, to_its_end, wait_for
 from ._turn import Turn
@@ -76,9 +77,19 @@ class Turns:
             if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
                 continue
             yield from self._settle_before(run, run_id)
-        for late in self._capture.threads.late.pop(turn.thread_id, ()):
-            result = yield from self._settler.settle(late, "stop", over_pause=True, before_run=run_id)
-            self._note(late, result)
+        ours = self._capture.threads.late.pop(turn.thread_id, set())
+        for run in before:
+            if run.run_id in ours or (run is before[0] and (yield from self._has_late(run))):
+                cause = run.cause or "error"
+                result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id)
+                self._note(run, result)
+
+    def _has_late(self, run: Run) -> Steps[bool]:
+        """Whether a run of another program has got results after its end. Of one of ours, we would have been told."""
+        if run.owner == self._journal.owner_id or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
+            return False
+        events = yield self._off(partial(self._journal.read, run.run_id))
+        return Evidence(run.run_id, events).has_late
 
     def _wait_for_others(self, turn: Turn) -> Steps[None]:
         for root, other in self._capture.threads.others(turn):
@@ -125,9 +136,9 @@ class Turns:
     def _may_tell(self, run: Run) -> bool:
         return run.owner == self._journal.owner_id or self._journal.claim(run.run_id)
 
-    def _note(self, run_id: str, result: Settlement) -> None:
-        if result.messages:
-            self._journal.append(Event(run_id=run_id, kind="run.settled", data={**result.to_data(), "late": True}))
+    def _note(self, run: Run, result: Settlement) -> None:
+        if result.messages and run.owner == self._journal.owner_id:
+            self._journal.append(Event(run_id=run.run_id, kind="run.settled", data={**result.to_data(), "late": True}))
 
     def recover(self) -> Steps[list[Settlement]]:
         """Settle all that was left by runs whose owner is gone, oldest first."""
