@@ -38,9 +38,11 @@ def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
         [sys.executable, "-c", snippets(ROOT / "README.md")[0]], cwd=tmp_path, capture_output=True, text=True
     )
     said = "Stop loses nothing"
-    assert done.stdout == f"{said}\ninterrupted, cause: disconnect\nhuman: Hello\nai: {said}\n"
+    # The model may have said a word more than the consumer has looked at.
+    thread = rf"human: Hello\nai: {said}[ a-z]* \(cut off\)\nhuman: Go on\nai: Where was I\? Here\.\n"
+    assert re.fullmatch(rf"{said}\n{thread}", done.stdout)
     assert done.stderr == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["runs.db"]
+    assert {path.name for path in tmp_path.iterdir()} == {"runs.db", "threads.db"}
 
 
 def test_the_guarantees_are_a_table() -> None:
@@ -77,7 +79,9 @@ def test_the_demo_runs() -> None:
     """What `make demo` starts; it checks itself, too."""
     done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "kill -9: the process ended with -9" in done.stdout
+    assert done.stdout.count("kill -9: the process ended with -9") == 2
+    assert "    tool: flight booked\n    tool: hotel booked\n    tool (made up): Interrupted" in done.stdout
+    assert "I have been given: human, ai, tool, tool, tool, human." in done.stdout
     assert "Missing: 0." in done.stdout
 
 
