@@ -118,12 +118,10 @@ def _name(block: Mapping[str, Any]) -> Any:
 
 
 def _arguments(block: Mapping[str, Any]) -> Any:
-    """The arguments as they were received, where the block still has them so; a custom tool takes any text."""
+    """The arguments as they were received, where the block still has them so. (The `input` of a custom tool is any text.)"""
     inner = block.get("function")
     if isinstance(inner, Mapping):
         return inner.get("arguments")
-    if block.get("type") == "custom_tool_call":
-        return None
     return block.get("partial_json") or block.get("arguments") or block.get("args")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from langchain_runjournal import RunJournal, errors, guard
+from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, guard, is_synthetic
 from langchain_runjournal._pairs import Known, requests
 
 from ._agents import Scripted, asks, words
@@ -73,8 +74,6 @@ def said() -> Watched:
 @pytest.fixture(params=["sync", "async"])
 def run(request: Any) -> Callable[..., Any]:
     """The agent in either world."""
-    import asyncio
-
     if request.param == "sync":
         return lambda agent, inputs, config=None: agent.invoke(inputs, config)
     return lambda agent, inputs, config=None: asyncio.run(agent.ainvoke(inputs, config))
@@ -107,7 +106,8 @@ def test_the_model_gets_pairs_and_the_state_stays(run: Any) -> None:
     assert after[-1].content == "done"
 
 
-def test_a_whole_history_passes_as_it_is(run: Any) -> None:
+@pytest.mark.parametrize("text", ["U A(c1) T(c1) U", "U A~ U", "U A(c1) T*(c1) U"])
+def test_a_whole_history_passes_as_it_is(run: Any, text: str) -> None:
     """Not even the request object is another one."""
     seen: list[Any] = []
 
@@ -123,7 +123,7 @@ def test_a_whole_history_passes_as_it_is(run: Any) -> None:
     class Behind(Before):
         pass
 
-    run(agent_of(said(), Before(), guard.ToolPairGuard(), Behind()), {"messages": history("U A(c1) T(c1) U")})
+    run(agent_of(said(), Before(), guard.ToolPairGuard(notes=False), Behind()), {"messages": history(text)})
     assert seen[0] is seen[1]
 
 
@@ -193,14 +193,32 @@ def test_a_whole_history_asks_the_journal_nothing(run: Any, journal: RunJournal,
 
 def test_the_asynchronous_agent_does_not_wait_in_the_loop(journal: RunJournal, knows: Any) -> None:
     """The journal is read in a thread of its own."""
-    import asyncio
-
     where: list[Any] = []
     knows(lambda *arguments: where.append(threading.current_thread()) or {})
     agent = agent_of(said(), guard.ToolPairGuard(journal), checkpointer=InMemorySaver())
     asyncio.run(agent.ainvoke({"messages": history("A(c1) U")}, THREAD))
     assert len(where) == 1
     assert where[0] is not threading.main_thread()
+
+
+def test_the_thread_is_handed_down_in_the_request(journal: RunJournal, knows: Any) -> None:
+    """Asynchronous code on Python 3.10 has nothing else; where it is missing, the config has it; or nobody."""
+    asked: list[Any] = []
+    knows(lambda journal, thread_id, wanted: asked.append(thread_id) or {})
+    request = middleware.ModelRequest(model=said(), messages=history("A(c1) U"))
+    seen = guard.ToolPairGuard(journal).wrap_model_call(request, lambda request: request.messages)
+    assert [one.type for one in seen] == ["ai", "tool", "human"]
+    assert asked == []
+    runtime: Any = SimpleNamespace(execution_info=SimpleNamespace(thread_id="handed"))
+    guard.ToolPairGuard(journal).wrap_model_call(request.override(runtime=runtime), lambda request: request.messages)
+    assert asked == ["handed"]
+
+    class Forgets(middleware.AgentMiddleware):  # type: ignore[misc, name-defined]
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            return handler(request.override(runtime=None))
+
+    agent_of(said(), Forgets(), guard.ToolPairGuard(journal)).invoke({"messages": history("A(c1) U")}, THREAD)
+    assert asked == ["handed", "t"]
 
 
 def test_a_thread_without_a_saver_is_known_by_its_config(journal: RunJournal, knows: Any) -> None:
@@ -230,6 +248,55 @@ def test_a_journal_that_fails_does_not_stop_the_agent(
     assert "could not be asked" in warning.message
     assert warning.exc_info is not None
     assert info.message.endswith("synthesized search (c1)")
+
+
+async def _stopped_in_the_third_tool(journal: RunJournal, agent: Any, stuck: asyncio.Event) -> None:
+    config: Any = {**THREAD, "callbacks": [JournalCallbackHandler(journal)]}
+    task = asyncio.create_task(agent.ainvoke({"messages": [HumanMessage("u")]}, config))
+    await stuck.wait()
+    (run,) = await journal.aruns("t")
+    done = 0
+    async for event in journal.afollow(run.run_id):
+        done += event.kind == "llm.tool.result"
+        if done == 2:
+            break
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="create_agent hands on its callbacks only from Python 3.11 on")
+def test_two_finished_tools_of_a_stopped_run_are_told_as_finished(journal: RunJournal) -> None:
+    """N1: LangGraph throws their results away with the next message; the journal has them, and knows of the third."""
+    stuck = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        stuck.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool
+    async def look(query: str) -> str:
+        """Look something up."""
+        return f"found {query}"
+
+    calls = [("c1", "look", {"query": "a"}), ("c2", "look", {"query": "b"}), ("c3", "wait", {})]
+    model = Watched(scripts=[asks(*calls), words("done")], seen=[])
+    agent = agent_of(model, guard.ToolPairGuard(journal), tools=[look, wait], checkpointer=InMemorySaver())
+
+    async def both() -> Any:
+        await _stopped_in_the_third_tool(journal, agent, stuck)
+        return await agent.ainvoke({"messages": [HumanMessage("v")]}, THREAD)
+
+    after = asyncio.run(both())["messages"]
+    assert [one.type for one in after] == ["human", "ai", "human", "ai"]
+    request = model.seen[1]
+    assert [one.type for one in request] == ["human", "ai", "tool", "tool", "tool", "human"]
+    assert [one.content for one in request[2:4]] == ["found a", "found b"]
+    assert [is_synthetic(one) for one in request[2:5]] == [False, False, True]
+    assert request[4].content.startswith("Interrupted while running (the user stopped the turn)")
 
 
 # --- notes --------------------------------------------------------------------------------------------------------------

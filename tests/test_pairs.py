@@ -66,6 +66,7 @@ SCENARIOS = [
     ("an invalid call goes, and nothing is left of its message", "U a(!t1) U", "0 2"),
     ("an invalid call that was answered stays", "U A(!t1) T(t1) U", "0 1 2 3"),
     ("an invalid call beside one that was not answered", "U A(c1,!t1) U", "0 1' T*(c1) 2"),
+    ("N13 nor does it change beside something broken", "A(a,b) T(b) T(a) U T(zz)", "0 1 2 3"),
     ("the same id in a later turn", "U A(a) T(a) U A(a) T(a) U", "0 1 2 3 4 5 6"),
     ("the same id again, the first never answered", "U A(a) U A(a) T(a)", "0 1 T*(a) 2 3 4"),
     ("the same id again, the last never answered", "U A(a) T(a) U A(a) U", "0 1 2 3 4 T*(a) 5"),
@@ -241,10 +242,14 @@ def test_what_is_no_answer_of_a_model_asks_for_nothing() -> None:
 
 def test_open_requests_are_named_with_the_place_of_their_message() -> None:
     """Also those that nobody can run; not those with a made-up result."""
-    given_ = history("U A(a,b) T(a) A(!c) A(d) T*(d)")
+    given_ = history("U A(a,b) T(a) A(!c) A(d,?e) T*(d)")
+    given_.append(AIMessage("", tool_calls=[{"id": None, "name": "f", "args": {}}, {"id": "g", "name": "", "args": {}}]))
     assert [(place, one.id, one.index, one.valid) for place, one in open_requests(given_)] == [
         (1, "b", 1, True),
         (3, "c", 0, False),
+        (4, "e", 1, False),
+        (6, None, 0, False),
+        (6, "g", 1, False),
     ]
     assert [one.id for _, one in wanted(given_)] == ["b", "c", "d"]
 
@@ -361,7 +366,8 @@ def test_an_answer_has_the_same_id_for_ever() -> None:
     assert made.id != answer(AIMessage("", id="other"), first, Known()).id
     nameless = [answer(AIMessage(""), first, Known()).id for _ in range(2)]
     assert nameless[0] == nameless[1] != made.id
-    standing = made_up("c")
+    standing = made_up("c", "another")
+    assert standing.id != made.id
     assert answer(message, first, Known(result=result("c", id="own")), standing).id == standing.id
     assert answer(message, first, Known(), standing).id == standing.id
 
@@ -435,6 +441,22 @@ def test_stripping_takes_a_call_from_every_place() -> None:
     assert len(message.tool_calls) == 2
     gone = repair_tool_pairs([message], dangling="strip")[0]
     assert gone.additional_kwargs == {"mine": 1}
+
+
+def test_stripping_one_of_two_calls_with_one_id_leaves_the_other() -> None:
+    """The content has them once, and the one that was answered needs it."""
+    calls = [{"id": "x", "name": "search", "args": {}}, {"id": "x", "name": "search", "args": {"q": 1}}]
+    sent = repair_tool_pairs([AIMessage([TEXT, _call("x")], tool_calls=calls), result("x")], dangling="strip")
+    assert sent[0].content == [TEXT, _call("x")]
+    assert [one.id for one in requests(sent[0])] == ["x"]
+    assert len(sent) == 2
+
+
+def test_a_call_without_a_name_is_seen_at_first_sight() -> None:
+    """Also where it stands among the good ones and has an answer."""
+    given_ = [AIMessage("a", tool_calls=[{"id": "x", "name": "", "args": {}}]), result("x"), HumanMessage("u")]
+    assert not is_whole(given_)
+    assert [one.type for one in repair_tool_pairs(given_)] == ["ai", "human"]
 
 
 def test_a_cut_off_call_that_is_known_to_have_run_is_told() -> None:
@@ -560,6 +582,8 @@ def test_what_was_done_is_reported() -> None:
         ("duplicate", "b"),
         ("noted", "m6"),
     ]
+    beside = _projected(history("A(a) T*(a) T(a) A(b,c) T(c) U"))
+    assert [(action.kind, action.id) for action in beside.actions] == [("synthesized", "b"), ("duplicate", "a")]
     found = _projected(history("U A(a) U"), Known(result=result("a")))
     assert found.actions == [Action(kind="recovered", id="a", name="search")]
     whole = history("U A(a) T(a) U")
@@ -719,7 +743,7 @@ def test_a_whole_history_is_the_same_list(messages: list[BaseMessage], options: 
     assert is_whole(messages)
 
 
-@given(HISTORIES, OPTIONS)
+@given(st.one_of(HISTORIES, TURNS), OPTIONS)
 def test_the_quick_look_agrees_with_the_close_one(messages: list[BaseMessage], options: Any) -> None:
     """What the quick look passes, the close look would have passed: it only saves time."""
     if is_whole(messages):
