@@ -11,7 +11,21 @@ import warnings
 from ._machine import facts
 from ._tools import Bench, heading, note, table
 
-SECTIONS = ("append", "writer", "burst", "flush", "follow", "read", "kill", "memory", "capture", "fold")
+SECTIONS = (
+    "append",
+    "writer",
+    "burst",
+    "flush",
+    "follow",
+    "read",
+    "kill",
+    "memory",
+    "capture",
+    "fold",
+    "settle",
+    "guard",
+    "attach",
+)
 
 
 def main() -> int:

@@ -35,6 +35,8 @@ class Capture:
         self.tracker.on_gone = self._gone
         self.threads = OnThreads(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
+        self.evidence: dict[tuple[str, int], Any] = {}
+        """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ._messages import load
 from ._pairs import Known, State
 from ._translate import Data, request_ids
-from .events import Event
+from .events import Event, Run
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
 
 Call: TypeAlias = tuple[str | None, str]
 """The id of the message that asks, and that of the tool call."""
-_RUNS_BACK = 50
+_REMEMBERED: Final = 64
+_RUNS_BACK: Final = 50
 """How many runs of a thread are searched for a result that its history lacks."""
 
 
@@ -69,6 +70,10 @@ class Evidence:
             fact = self._facts[None, id] = self._latest[id] = _Fact()
         return fact
 
+    def has_asked(self, call: Call) -> bool:
+        """Whether a model has asked for it in this run."""
+        return call in self._facts
+
     def known(self, call: Call) -> Known | None:
         """What is known of a call; None if the run has never heard of it."""
         fact = self._facts.get(call) or self._facts.get((None, call[1]))
@@ -86,13 +91,24 @@ def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict
     for run in journal.runs(thread_id, limit=_RUNS_BACK):
         if not missing:
             break
-        evidence = Evidence(run.run_id, journal.read(run.run_id), run.cause)
+        evidence = _of(journal, run)
         for call in list(missing):
             known = evidence.known(call)
             if known is None:
                 continue
-            if known.result is not None:
-                missing.discard(call)
+            if known.result is not None or evidence.has_asked(call):
+                missing.discard(call)  # only newer runs could know more
             if known.result is not None or call not in found:
                 found[call] = known
+    return found
+
+
+def _of(journal: RunJournal, run: Run) -> Evidence:
+    """What a run knows; remembered as long as nothing is added to it, since a model call may ask for each of a thread."""
+    remembered, key = journal._capture.evidence, (run.run_id, run.last_seq)
+    found = remembered.get(key)
+    if found is None:
+        found = remembered[key] = Evidence(run.run_id, journal.read(run.run_id), run.cause)
+        while len(remembered) > _REMEMBERED:
+            remembered.pop(next(iter(remembered)), None)
     return found

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ._turns import Turns
 
 RESUME: Final = "__runjournal_resume"
-"""The key in a config that names the checkpoint to go on from. LangGraph's own `checkpoint_id` would run the whole
-interrupted step again, tools that have finished included; with this one, `JournalSaver` shows it that checkpoint as the
-newest of the thread."""
+"""In ``config["configurable"]``: the id of the checkpoint that a run of the outermost graph goes on from, shown to it by
+`JournalSaver` as the newest of its thread. With ``checkpoint_id`` instead, LangGraph would run the whole interrupted step
+again, tools that have finished included. The two underscores in front keep it out of the metadata that LangGraph stores."""
 
 
 def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:

@@ -13,12 +13,13 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache, partial, wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ._arguments import seconds
 from ._journal import RunJournal
+from ._resume import RESUME
 from ._traffic import Drain, Traffic, any_of
 from .errors import InvalidArgument, JournalClosed
 
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from ._barrier import Barrier
 
 logger = logging.getLogger("langchain_runjournal")
-
-RESUME: Final = "__runjournal_resume"
-"""In ``config["configurable"]``: the id of the checkpoint that a run of the outermost graph begins from, as if it were the
-newest. With ``checkpoint_id`` instead, LangGraph would do again what had finished after it. The two underscores in front
-keep it out of the metadata that LangGraph stores."""
 
 _T = TypeVar("_T")
 

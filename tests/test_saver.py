@@ -48,7 +48,7 @@ def config_of(thread_id: object = "t", **more: Any) -> Any:
 
 
 class Bare(BaseCheckpointSaver[str]):
-    """Has what a saver must have, in its asynchronous form, and nothing else. Its `aput_writes` is an old one."""
+    """Has what a saver must have, in its asynchronous form, and nothing else."""
 
     def __init__(self) -> None:
         self.kept = InMemorySaver()
@@ -64,8 +64,8 @@ class Bare(BaseCheckpointSaver[str]):
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         return self.kept.put(config, checkpoint, metadata, new_versions)
 
-    async def aput_writes(self, config: Any, writes: Any, task_id: str) -> None:
-        self.kept.put_writes(config, writes, task_id)
+    async def aput_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        self.kept.put_writes(config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         self.kept.delete_thread(thread_id)
@@ -74,9 +74,21 @@ class Bare(BaseCheckpointSaver[str]):
         return self.kept.get_next_version(current, channel)
 
 
+class Old(Bare):
+    """From before tasks had paths."""
+
+    async def aput_writes(self, config: Any, writes: Any, task_id: str) -> None:
+        self.kept.put_writes(config, writes, task_id)
+
+
 @asynccontextmanager
 async def bare() -> AsyncIterator[Bare]:
     yield Bare()
+
+
+@asynccontextmanager
+async def old() -> AsyncIterator[Old]:
+    yield Old()
 
 
 def sqlite() -> AbstractAsyncContextManager[AsyncSqliteSaver]:
@@ -120,10 +132,11 @@ def test_what_the_inner_one_lacks_stays_lacking(inner: Callable[[], Any], journa
 
     assert overridden(type(around)) == overridden(type(saver))
     assert {"aput", "get_next_version"} <= overridden(type(around))
+    if isinstance(saver, SqliteSaver):
+        saver.conn.close()
     for name in overridden(type(saver)):
         mine, theirs = getattr(around, name), getattr(saver, name)
-        if not (isinstance(saver, Bare) and name == "aput_writes"):
-            assert list(inspect.signature(mine).parameters) == list(inspect.signature(theirs).parameters), name
+        assert list(inspect.signature(mine).parameters) == list(inspect.signature(theirs).parameters), name
         assert inspect.iscoroutinefunction(mine) == inspect.iscoroutinefunction(theirs), name
 
 
@@ -156,14 +169,14 @@ def test_it_is_entered_where_the_inner_one_is(journal: RunJournal) -> None:
             entered.append("in")
             return super().__enter__()
 
-        def __exit__(self, *how: Any) -> Any:
+        def __exit__(self, *how: object) -> Any:
             entered.append("out")
             return super().__exit__(*how)
 
         async def __aenter__(self) -> Any:
             return self.__enter__()
 
-        async def __aexit__(self, *how: Any) -> Any:
+        async def __aexit__(self, *how: object) -> Any:
             return self.__exit__(*how)
 
     saver = JournalSaver(Entered(), journal)
@@ -238,13 +251,13 @@ def test_copies_are_copies_of_the_inner_one(journal: RunJournal) -> None:
 )
 def test_what_is_no_saver_is_refused(saver: Any, said: str, journal: RunJournal) -> None:
     """With what to give instead; also the context manager that makes a saver, and the values that name somebody else's."""
-    with pytest.raises(InvalidArgument, match=f"^saver must be.*{said}"):
+    with pytest.raises(InvalidArgument, match=rf"^saver must be.*{said}"):
         JournalSaver(saver, journal)
 
 
 def test_what_is_no_journal_is_refused() -> None:
     """With what to give instead."""
-    with pytest.raises(InvalidArgument, match="^journal must be a RunJournal, such as"):
+    with pytest.raises(InvalidArgument, match=r"^journal must be a RunJournal, such as"):
         JournalSaver(InMemorySaver(), "runs.db")  # the address of one
 
 
@@ -255,7 +268,7 @@ class State(TypedDict):
     said: Annotated[list[str], operator.add]
 
 
-def conversation(saver: Any, fails: list[Exception] | None = None, ran: list[str] | None = None) -> Any:
+def conversation(saver: Any, fails: list[Callable[[], None]] | None = None, ran: list[str] | None = None) -> Any:
     """A node, then three at once: one says its word, one waits for a human, one may fail; and one to end it."""
     ran = [] if ran is None else ran
 
@@ -263,7 +276,7 @@ def conversation(saver: Any, fails: list[Exception] | None = None, ran: list[str
         def node(state: Any) -> dict[str, list[str]]:
             ran.append(name)
             if name == "c" and fails:
-                raise fails.pop()
+                fails.pop()()
             return {"said": [f"{name}!" if name != "b" else f"b {interrupt('sure?')}"] if fails is None else [f"{name}!"]}
 
         return node
@@ -281,7 +294,8 @@ def conversation(saver: Any, fails: list[Exception] | None = None, ran: list[str
 def steady(seen: Any) -> str:
     """Without what differs from one run to the next: ids, and times."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID", repr(seen))
-    text = re.sub(r"\b[0-9a-f]{32}\b|0\.\d{10,}", "ID", text)
+    text = re.sub(r"(\d{32})\.[0-9.e+-]+", r"\1", text)  # of a version of a channel, what is not chance
+    text = re.sub(r"'[0-9a-f]{32}'", "'ID'", text)
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:.+]+", "WHEN", text)
 
 
@@ -323,13 +337,14 @@ def test_graphs_notice_nothing(
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("inner", [InMemorySaver, sqlite, bare])
+@pytest.mark.parametrize("inner", [InMemorySaver, sqlite, bare, old])
 def test_asynchronous_graphs_notice_nothing(inner: Callable[[], Any], durability: Any, journal: RunJournal) -> None:
-    """The same, on asynchronous savers."""
+    """The same, on asynchronous savers. On Python 3.10 no human is asked: an asynchronous graph cannot do it there."""
+    nobody: Any = None if sys.version_info >= (3, 11) else []
 
     async def talk(wrap: Callable[[Any], Any]) -> list[str]:
         async with inner() as saver:
-            graph = conversation(wrap(saver))
+            graph = conversation(wrap(saver), nobody)
             seen = []
             for step in ({"said": ["hi"]}, Command(resume="yes"), {"said": ["again"]}):
                 seen.append(steady(await graph.ainvoke(step, THREAD, durability=durability)))
@@ -357,11 +372,14 @@ def test_the_paths_of_tasks_arrive(wrapped: bool, journal: RunJournal) -> None:
         async def aput_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
             self.put_writes(config, writes, task_id, task_path)
 
-    saver = JournalSaver(Paths(), journal) if wrapped else Paths()
-    conversation(saver).invoke({"said": ["hi"]}, THREAD)
-    asyncio.run(conversation(saver).ainvoke({"said": ["hi"]}, config_of("other")))
-    assert len([path for path in paths if "push" in path.lower()]) == 4
-    assert sum("pull" in path.lower() for path in paths) == 4
+    graph = conversation(JournalSaver(Paths(), journal) if wrapped else Paths(), [])
+    graph.invoke({"said": ["hi"]}, THREAD)
+    synchronous = [path for path in paths if path]
+    paths.clear()
+    asyncio.run(graph.ainvoke({"said": ["hi"]}, config_of("other")))
+    assert sorted(synchronous) == sorted(path for path in paths if path)
+    assert len([path for path in synchronous if "push" in path]) == 2
+    assert len([path for path in synchronous if "pull" in path]) > 2
 
 
 def test_strict_deserialisation_reaches_the_inner_one() -> None:
@@ -450,7 +468,7 @@ def test_the_journal_is_durable_first(way: str, db: Path, journals: Callable[...
 
     def look() -> None:
         other = sqlite3.connect(f"file:{db}?mode=ro", uri=True)
-        durable.append(other.execute("SELECT max(last_seq) FROM runs").fetchone()[0])
+        durable.append(other.execute("SELECT max(last) FROM live").fetchone()[0])
         other.close()
 
     saver = JournalSaver(Watched(look), journal)
@@ -655,9 +673,9 @@ async def turns(number: int = 30) -> None:
         await asyncio.sleep(0)
 
 
-async def cancelled(how: str, write: Any, begun: asyncio.Event) -> None:
-    """Have somebody await a write, and be cancelled there; return when he is gone."""
-    scope = anyio.CancelScope()
+async def cancelled(how: str, write: Any, begun: asyncio.Event) -> asyncio.Task[None]:
+    """Have somebody await a write, and cancel him there."""
+    scope, cleaned_up = anyio.CancelScope(), asyncio.Event()
 
     async def caller() -> None:
         VALUE.set("the caller's")
@@ -669,20 +687,22 @@ async def cancelled(how: str, write: Any, begun: asyncio.Event) -> None:
             await write
         finally:
             if how == "twice":
-                await asyncio.Event().wait()
+                await cleaned_up.wait()  # so that he can be cancelled there again
 
     task = asyncio.create_task(caller())
     await begun.wait()
     for _ in range(2 if how == "twice" else 1):
         scope.cancel() if how == "anyio" else task.cancel()
         await turns()
+    cleaned_up.set()
+    return task
+
+
+async def gone(how: str, write: Any, begun: asyncio.Event) -> None:
+    """The same, and that is the end of him."""
+    task = await cancelled(how, write, begun)
     assert task.done()
-    if how == "anyio":
-        await task
-        assert scope.cancelled_caught
-    else:
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    assert task.cancelled() == (how != "anyio")
 
 
 @pytest.mark.parametrize("way", ["aput", "aput_writes"])
@@ -693,7 +713,7 @@ def test_a_write_outlives_its_caller(how: str, way: str, journal: RunJournal) ->
     async def main() -> None:
         held = Held()
         saver = JournalSaver(held, journal)
-        await cancelled(how, begin(saver, way), held.begun[0])
+        await gone(how, begin(saver, way), held.begun[0])
         assert not held.order
         waiting = asyncio.create_task(saver.adrained("t", 60))
         await turns()
@@ -715,10 +735,9 @@ def test_a_write_outlives_a_caller_that_is_cancelled_at_the_barrier(way: str, db
     go = threading.Event()
 
     class Slow(FaultyStore):
-        def __getattr__(self, name: str) -> Any:
-            if name == "append":
-                go.wait(30)
-            return super().__getattr__(name)
+        def append(self, *given: Any) -> Any:
+            go.wait(30)
+            return self.inner.append(*given)
 
     async def main(journal: RunJournal) -> None:
         saver = JournalSaver(InMemorySaver(), journal)
@@ -749,15 +768,16 @@ def test_a_stopped_graph_leaves_its_checkpoint(how: str, journal: RunJournal) ->
         graph = conversation(saver)
         for gate in held.gates[1:]:
             gate.set()
-        task = asyncio.create_task(cancelled(how, graph.ainvoke({"said": ["hi"]}, THREAD, durability="sync"), held.begun[0]))
-        await held.begun[0].wait()
+        task = await cancelled(how, graph.ainvoke({"said": ["hi"]}, THREAD, durability="sync"), held.begun[0])
         waiting = asyncio.create_task(saver.adrained("t", 60))
         await turns()
         assert not waiting.done()
         held.gates[0].set()
         assert await waiting
+        found = list(held.list(THREAD))
+        assert found[-1].metadata["source"] == "input"
         await asyncio.wait([task])
-        assert held.get_tuple(THREAD).metadata["source"] == "input"
+        assert list(held.list(THREAD)) == found
 
     asyncio.run(main())
 
@@ -785,7 +805,7 @@ def test_a_failure_that_nobody_awaits_is_logged(journal: RunJournal, caplog: pyt
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
         held = Held(error=OSError("full"))
         saver = JournalSaver(held, journal)
-        await cancelled("once", begin(saver), held.begun[0])
+        await gone("once", begin(saver), held.begun[0])
         held.gates[0].set()
         assert await saver.adrained("t", 60)
         await turns()
@@ -801,12 +821,11 @@ def test_a_failure_that_nobody_awaits_is_logged(journal: RunJournal, caplog: pyt
 
 def test_a_loop_that_ends_takes_its_writes_along(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
     """As it does without us; that is logged, and nobody waits for them any more."""
-    saver = JournalSaver(InMemorySaver(), journal)
 
     async def main() -> JournalSaver:
         held = Held()
         saver = JournalSaver(held, journal)
-        await cancelled("once", begin(saver), held.begun[0])
+        await gone("once", begin(saver), held.begun[0])
         return saver
 
     saver = asyncio.run(main())
@@ -991,14 +1010,14 @@ def test_who_stops_waiting_harms_nobody(journal: RunJournal) -> None:
 def test_a_time_is_a_time(timeout: Any, journal: RunJournal) -> None:
     """What is none is refused, with the name of the argument."""
     saver = JournalSaver(InMemorySaver(), journal)
-    with pytest.raises(InvalidArgument, match="^timeout must be seconds"):
+    with pytest.raises(InvalidArgument, match=r"^timeout must be seconds"):
         saver.drained("t", timeout)
-    with pytest.raises(InvalidArgument, match="^timeout must be seconds"):
+    with pytest.raises(InvalidArgument, match=r"^timeout must be seconds"):
         asyncio.run(saver.adrained("t", timeout))
 
 
 def test_it_does_not_keep_the_process_alive() -> None:
-    """Nor a write that never ends: the process exits as it would without us, and says nothing but what it left."""
+    """Nor does a write that never ends: the process exits as it would without us."""
     code = """
 import asyncio
 from langgraph.checkpoint.base import empty_checkpoint
@@ -1027,7 +1046,7 @@ asyncio.run(main())
     assert done.stderr.strip() == "a checkpoint of thread t was not written to its end: its event loop was left"
 
 
-# --- going on from a place --------------------------------------------------------------------------------------------------
+# --- going on from a place ------------------------------------------------------------------------------------------------
 
 
 def head(saver: Any) -> str:
@@ -1038,8 +1057,20 @@ def head(saver: Any) -> str:
 def test_a_run_goes_on_from_the_checkpoint_that_is_named(asynchronous: bool, journal: RunJournal) -> None:
     """As if it were the newest: what had finished there is not done again, whatever was written since."""
     ran: list[str] = []
-    saver = JournalSaver(InMemorySaver(), journal)
-    graph = conversation(saver, [OSError("down")], ran)
+    others = threading.Barrier(3)
+
+    class Others(InMemorySaver):
+        def put_writes(self, config: Any, writes: Any, *of_whom: Any) -> None:
+            super().put_writes(config, writes, *of_whom)
+            if ("said", ["b!"]) in writes or ("said", ["d!"]) in writes:
+                others.wait(30)
+
+    def fail() -> None:
+        others.wait(30)  # not before what the others have said is kept
+        raise OSError("down")
+
+    saver = JournalSaver(Others(), journal)
+    graph = conversation(saver, [fail], ran)
     with pytest.raises(OSError, match="down"):
         graph.invoke({"said": ["hi"]}, THREAD)
     place = head(saver)
