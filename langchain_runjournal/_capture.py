@@ -170,6 +170,7 @@ class Capture:
 
     def break_off(self, node: Node, error: BaseException) -> None:
         """A chain has ended with an error: what the models below it said has come to nothing, if the run goes on."""
+        self.tracker.keep_failed(node)
         if node.calls and not node.root.over:
             failed = node.root.scope(node.namespace).failed
             failed += [id for id in node.calls if id not in failed]

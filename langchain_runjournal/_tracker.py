@@ -31,6 +31,8 @@ logger = logging.getLogger("langchain_runjournal")
 
 _MOST_LEFT: Final = 10_000
 """How many calls of ended runs are waited for, should something else hold the ids of all of them."""
+_MOST_FAILED: Final = 1_000
+"""How many chains that failed are remembered, for what may still start below them."""
 _DEEPEST: Final = 30
 
 
@@ -235,6 +237,7 @@ class Tracker:
         self._gone: deque[int] = deque()
         self._later: deque[Callable[[], object]] = deque()
         self._left: deque[int] = deque()
+        self._failed: dict[int, Node] = {}
         self.on_gone: Callable[[Node], None] = lambda node: None
         """Called, under the lock, with a node that nobody works on any more and that never said that it ended."""
 
@@ -254,7 +257,7 @@ class Tracker:
         key = key_of(run_id)
         if key in self.nodes:
             return None
-        parent = self.nodes.get(key_of(parent_run_id)) if parent_run_id is not None else None
+        parent = self._parent(key_of(parent_run_id)) if parent_run_id is not None else None
         id = str(run_id)
         root = Root(id, muted=muted) if parent is None else parent.root
         root.is_graph = root.is_graph or bool(namespace)
@@ -266,6 +269,15 @@ class Tracker:
         if in_its_task and root.loop and (task := asyncio.current_task()) is not None:
             self._watch(node, task)
         return node
+
+    def _parent(self, key: int) -> Node | None:
+        return self.nodes.get(key) or self._failed.get(key)
+
+    def keep_failed(self, node: Node) -> None:
+        """It fails. What it has begun besides, such as the other tools of a failed task, may still be about to start."""
+        self._failed[node.key] = node
+        while len(self._failed) > _MOST_FAILED:
+            self._failed.pop(next(iter(self._failed)))
 
     def _watch(self, node: Node, task: asyncio.Task[Any]) -> None:
         """The task in which it goes on may be over while somebody still holds its frames: by its exception, or, on Python

@@ -80,6 +80,7 @@ class _Reader:
 
     def _start(self, event: Event, data: Mapping[str, Any]) -> None:
         call = self.call_of(event)
+        call.closed = bool(data.get("late"))
         call.role = data.get("role", "answer")
         self.replaced.update(data.get("replaces", ()))
 
