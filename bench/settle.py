@@ -1,0 +1,114 @@
+"""What it takes to make a thread whole again, beside the supersteps that it contains."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from langgraph.types import StateUpdate
+
+from langchain_runjournal import RunJournal
+from langchain_runjournal._graph import Threads
+from langchain_runjournal._settle import Settler, now
+
+from ._stats import Sample, seconds, spread, times
+from ._threads import THREAD, Cut, cut_off
+from ._tools import Bench, heading, note, table
+
+_BARE, _READ, _SETTLE, _RECOVER = "three supersteps", "read, three supersteps, read", "settle", "journal.recover"
+_JUDGED, _LIMIT = 100, 2
+_CLEAR = [StateUpdate(None, "__end__")]
+
+
+def run(bench: Bench) -> None:
+    """The section."""
+    bench.begin("settle")
+    heading("11. Settling a run whose third tool was cut off")
+    repetitions = bench.pick(25, 2)
+    with bench.directory() as directory:
+        rows = [
+            row
+            for cut in cut_off(directory, bench.pick((10, 100, 1_000), (10, 100)))
+            for row in _rows(bench, cut, repetitions)
+        ]
+    note(
+        f"Copies of what a killed process left, SqliteSaver on a file, median of {repetitions} in shuffled order, each with"
+    )
+    note("the file freshly opened. The three supersteps are those of LangGraph that one would write by hand, given the very")
+    note("messages; settle is what happens at a Stop: it finds them out, and looks whether they have arrived. recover also")
+    note("looks for such runs, claims this one, and writes down its end.")
+    table(["graph", "messages", "", "median", "p25 .. p75", "to bare", "target"], rows)
+
+
+def _rows(bench: Bench, cut: Cut, repetitions: int) -> list[list[str]]:
+    missing = _missing(cut)
+    acts: dict[str, Callable[[Any, RunJournal], Callable[[], object]]] = {
+        _BARE: partial(_bare, missing),
+        _READ: partial(_read, missing),
+        _SETTLE: partial(_settle, cut.run_id),
+        _RECOVER: lambda graph, journal: partial(journal.recover, graph),
+    }
+    expected = len(missing[0])
+    contenders = {name: partial(_timed, cut, act, expected) for name, act in acts.items()}
+    found = bench.interleave(f"settle, {cut.kind}, {cut.messages:,}", contenders, repetitions)
+    return [_row(bench, cut, name, found) for name in acts]
+
+
+def _row(bench: Bench, cut: Cut, name: str, found: dict[str, Sample]) -> list[str]:
+    ratio, said = found[name].median / found[_BARE].median, ""
+    if name == _SETTLE and cut.messages == _JUDGED:
+        said = bench.at_most(f"settle, {cut.kind}, {cut.messages} messages: to bare", ratio, _LIMIT, times)
+    told = [cut.kind, f"{cut.messages:,}"] if name == _BARE else ["", ""]
+    return [*told, name, seconds(found[name].median), spread(found[name]), times(ratio), said]
+
+
+def _missing(cut: Cut) -> tuple[list[str], list[Any]]:
+    """The thread as it should be, by ids; and the messages that the checkpoint of this kind of graph lacks for it."""
+    with cut.copy() as (graph, journal):
+        (settlement,) = journal.recover(graph)
+        thread = graph.get_state(THREAD).values["messages"]
+    if settlement.outcome != "settled":
+        raise AssertionError(f"it could not be settled: {settlement}")
+    added = {message["id"] for message in settlement.messages}
+    return [message.id for message in thread], [message for message in thread if message.id in added]
+
+
+def _bare(missing: tuple[list[str], list[Any]], graph: Any, journal: RunJournal) -> Callable[[], object]:
+    steps = [_CLEAR, [StateUpdate({"messages": missing[1]}, "__start__")], _CLEAR]
+    return partial(graph.bulk_update_state, THREAD, steps)
+
+
+def _read(missing: tuple[list[str], list[Any]], graph: Any, journal: RunJournal) -> Callable[[], object]:
+    write = _bare(missing, graph, journal)
+
+    def work() -> None:
+        graph.get_state(THREAD)
+        write()
+        graph.get_state(THREAD)
+
+    return work
+
+
+def _settle(run_id: str, graph: Any, journal: RunJournal) -> Callable[[], object]:
+    # As at a Stop: the run is this journal's own.
+    if not journal.claim(run_id):
+        raise AssertionError("the run could not be claimed")
+    settler = Settler(journal, Threads(graph), None)
+    return lambda: now(settler.settle(run_id, "stop"))
+
+
+def _timed(cut: Cut, act: Callable[[Any, RunJournal], Callable[[], object]], expected: int) -> float:
+    with cut.copy() as (graph, journal):
+        work = act(graph, journal)
+        journal.flush()
+        gc.collect()
+        began = time.perf_counter()
+        work()
+        took = time.perf_counter() - began
+        state = graph.get_state(THREAD)
+        if state.next or state.tasks or len(state.values["messages"]) != expected:
+            raise AssertionError(f"the thread is not whole: {state.next}, {len(state.values['messages'])} messages")
+    return took
