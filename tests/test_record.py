@@ -207,8 +207,7 @@ def test_the_twin_is_brought_to_its_end(journal: RunJournal) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         saver.go.set()
-        while asyncio.all_tasks() - others:
-            await asyncio.sleep(0)
+        await asyncio.wait(asyncio.all_tasks() - others)
         assert thread(graph) == ["U hi", "A hello", "A~ one two "]
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -307,7 +306,7 @@ def test_a_thread_on_which_a_run_goes_on_is_left_alone(journal: RunJournal) -> N
 
     tools = Tools()
     agent = attach(made_by_hand(model([wait, *words("hello")]), [], checkpointer=tools.saver), journal)
-    run = threading.Thread(target=lambda: agent.invoke(say("hi"), THREAD))
+    run = threading.Thread(target=lambda: agent.invoke(say("hi"), THREAD, durability="sync"))
     run.start()
     assert began.wait(30)
     written = tools.saver.written
