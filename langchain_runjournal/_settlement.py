@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ._pairs import Known, Request, answer, open_requests, requests
+from ._pairs import Known, Request, answer, is_ai, open_requests, requests
 from ._partial import MARK, origin_of
 
 _NAMES: Final = uuid.UUID("6d2e2c7a-62a4-5f0e-9d0c-0d5a3a2f4f51")
@@ -42,10 +42,11 @@ def plan(
     if end and _is_turn([one for one in thread[end:] if one.id not in theirs and origin_of(one) is None]):
         return Plan(moved_on=True)
     found = Plan()
-    newest = _newest(thread, "human")
-    for at, request in open_requests(thread):
-        if at > newest and _is_answerable(request):
-            found.add.append(answer(thread[at], request, ask(thread[at], request)))
+    # Those before the last human message are not the run's, and an answer at the end would come too late for them.
+    recent = thread[_newest(thread, "human") + 1 :]
+    for at, request in open_requests(recent):
+        if _is_answerable(request):
+            found.add.append(answer(recent[at], request, ask(recent[at], request)))
     if by_id:
         found.add += _come_in(thread, ask, run_id)
     for place, message in enumerate(transcript):
@@ -81,12 +82,12 @@ def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, app
 
 def _is_turn(behind: Sequence[Any]) -> bool:
     """Whether there is a question with its answer in it. A node may make up messages of its own, but hardly both."""
-    kinds = [one.type for one in behind]
+    kinds = [_kind(one) for one in behind]
     return "human" in kinds and "ai" in kinds[kinds.index("human") :]
 
 
 def _is_alike(one: Any, message: Any, named: set[str | None]) -> bool:
-    if one.type != message.type or (one.id and one.id in named) or origin_of(one) is not None:
+    if _kind(one) != _kind(message) or (one.id and one.id in named) or origin_of(one) is not None:
         return False
     return bool(one.content == message.content) and [call.id for call in requests(one)] == [
         call.id for call in requests(message)
@@ -94,7 +95,12 @@ def _is_alike(one: Any, message: Any, named: set[str | None]) -> bool:
 
 
 def _newest(thread: Sequence[Any], kind: str) -> int:
-    return max((at for at, one in enumerate(thread) if one.type == kind), default=-1)
+    return max((at for at, one in enumerate(thread) if _kind(one) == kind), default=-1)
+
+
+def _kind(message: Any) -> str:
+    # A node may put a chunk of an answer into the state, as it is.
+    return "ai" if is_ai(message) else str(message.type)
 
 
 def _is_answerable(request: Request) -> bool:
@@ -105,17 +111,21 @@ def _is_answerable(request: Request) -> bool:
 def _come_in(thread: Sequence[Any], ask: Ask, run_id: str) -> list[Any]:
     """The real results that have come in since the thread was given made-up ones."""
     found: list[Any] = []
+    if not any(_is_made_up(message, run_id) for message in thread):
+        return found
     asked: dict[str | None, tuple[Any, Request]] = {}
     for message in thread:
         for request in requests(message):
             asked[request.id] = message, request
-        if message.type == "tool" and origin_of(message) == "synthetic" and _mark(message).get("run_id") == run_id:
-            if message.tool_call_id not in asked:
-                continue
+        if _is_made_up(message, run_id) and message.tool_call_id in asked:
             known = ask(*asked[message.tool_call_id])
             if known.result is not None:
                 found.append(answer(*asked[message.tool_call_id], known, message))
     return found
+
+
+def _is_made_up(message: Any, run_id: str) -> bool:
+    return message.type == "tool" and origin_of(message) == "synthetic" and _mark(message).get("run_id") == run_id
 
 
 def _mark(message: Any) -> Any:
