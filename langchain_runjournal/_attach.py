@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from functools import partial
@@ -15,7 +16,7 @@ from langgraph.pregel import Pregel
 
 from ._graph import Threads, quiet_context
 from ._journal import RunJournal
-from ._settle import Settler, Steps, later, now, to_its_end
+from ._settle import Settler, Steps, begin, later, now, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
 from ._turns import Turns
@@ -177,13 +178,26 @@ class _SettlesLater(_Settling):
     async def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
         steps = self._attend(inputs, run_id, about)
         if steps is not None:
+            prepared = begin(later(steps))
             try:
-                await to_its_end(later(steps))
+                await asyncio.shield(prepared)
             except Exception:
                 logger.exception(_NOT_BEFORE, run_id)
+            except asyncio.CancelledError as exc:
+                # Over before it has begun, and nobody else will tell: LangChain has not got so far.
+                await to_its_end(self._settle_instead(prepared, exc, run_id))
+                raise
             except BaseException as exc:
                 self._break_off(exc, run_id)
                 raise
+
+    async def _settle_instead(self, prepared: asyncio.Task[None], error: BaseException, run_id: UUID) -> None:
+        steps = self._conclude(error, run_id)
+        await asyncio.wait([prepared])
+        if not prepared.cancelled() and (problem := prepared.exception()) is not None:
+            logger.error(_NOT_BEFORE, run_id, exc_info=problem)
+        if steps is not None:
+            await later(steps)
 
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
         steps = self._conclude(error, run_id)

@@ -274,6 +274,17 @@ class Capture:
             self._tell_end(root, {**ending, "settled": False, "problem": problem})
         self.threads.leave(root)
 
+    def based(self, thread_id: str, checkpoint_id: str | None) -> None:
+        """The run on a thread is about to write its first checkpoint, behind this one."""
+        root = self.threads.oldest(thread_id)
+        if root is not None and root.turn is not None and not root.turn.based:
+            self.tracker.do(partial(self._based, root, root.turn, checkpoint_id))
+
+    def _based(self, root: Root, turn: Turn, checkpoint_id: str | None) -> None:
+        if not turn.based:
+            turn.based = True
+            self._put(root, "run.checkpoint", {"base": checkpoint_id}, late=False)
+
     def applied(self, thread_id: str, checkpoint_id: str) -> None:
         """A checkpoint of a thread has been written that holds what the run there was given."""
         root = self.threads.oldest(thread_id)

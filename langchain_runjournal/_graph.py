@@ -107,9 +107,11 @@ class Threads:
         }
         """The graphs in it that remember on their own from turn to turn, by their namespace."""
 
-    def read(self, thread_id: str, namespace: str = "") -> Do[Any]:
-        """The state of a thread, with what its finished tasks have written."""
+    def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Do[Any]:
+        """The state of a thread, with what its finished tasks have written; or what one of its checkpoints holds."""
         config, graph = _config(thread_id, namespace), self.graph
+        if checkpoint_id is not None:
+            config["configurable"]["checkpoint_id"] = checkpoint_id
         return Do(lambda: graph.get_state(config), lambda: graph.aget_state(config))
 
     def write(self, thread_id: str, namespace: str, supersteps: Sequence[Sequence[StateUpdate]]) -> Do[Any]:

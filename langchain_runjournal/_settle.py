@@ -22,7 +22,7 @@ from ._graph import CLEAR, Do, Shape, Threads, quiet_context
 from ._messages import as_messages, load
 from ._pairs import Known, Request
 from ._partial import MARK
-from ._settlement import Plan, plan
+from ._settlement import Plan, come_in, plan
 from ._turn import Settling
 from .errors import RunJournalError, SettlementTimeout
 from .events import Event, Run, RunStatus
@@ -40,7 +40,7 @@ Outcome: TypeAlias = Literal["settled", "whole", "moved_on", "left_alone", "held
 _FINAL: Final = ("settled", "whole", "moved_on", "left_alone")
 _PATIENCE: Final = 30.0
 """Seconds that a flush, or what a run has left to be written in the background, may take."""
-_ROUNDS: Final = 3
+_ROUNDS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +88,12 @@ class Settler:
         return bool(run.metadata.get("runjournal_graph", run.name) == self._threads.name)
 
     def settle(
-        self, run_id: str, reason: str, *, over_pause: bool = False, before_run: str | None = None
+        self, run_id: str, reason: str, *, over_pause: bool = False, before_run: str | None = None, late: bool = False
     ) -> Steps[Settlement]:
         """Make the thread of a run whole. Never raises an Exception.
 
         `over_pause`: also if it waits for a human, since the conversation goes on without an answer. `before_run`: the run
-        that is about to begin on the thread, and has not touched it yet.
+        that is about to begin on the thread, and has not touched it yet. `late`: it is settled, and has got results since.
         """
         thread_id: str | None = None
         mine = Settling()
@@ -105,9 +105,9 @@ class Settler:
                 return Settlement(run_id=run_id, thread_id=None, outcome="left_alone", reason="it has no thread")
             yield from self._alone(thread_id, mine)
             held = yield from self._hold(run, before_run)
-            if held is not None:
+            if held is not None and not (late and held[0] == "moved_on"):
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
-            return (yield from self._settle(run, thread_id, reason, over_pause))
+            return (yield from self._settle(run, thread_id, reason, over_pause, late))
         except Exception as exc:
             logger.exception("run %s could not be settled; it is tried again before the next turn of its thread", run_id)
             why = f"{type(exc).__name__}: {exc}"
@@ -144,13 +144,15 @@ class Settler:
                 break
             if other.run_id == before_run or not self.is_ours(other):
                 continue
+            if self._journal._capture.threads.waits(str(run.thread_id), other.run_id):
+                continue  # for this
             if other.status == RunStatus.RUNNING:
                 return "held", f"run {other.run_id} goes on on the same thread"
             if other.settled:
                 return "moved_on", f"run {other.run_id} came after it"
         return None
 
-    def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool) -> Steps[Settlement]:
+    def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))
         about = _About(run.run_id, thread_id, events, reason)
         shape = self._threads.shape
@@ -163,12 +165,13 @@ class Settler:
             return done(outcome="held", reason="it waits for a human")
         if about.applied and before is None:
             return done(outcome="failed", reason="the checkpointer of this graph has no such thread")
+        about.since = yield from self._since(about, state)
         added: dict[str, Mapping[str, Any]] = {}
         for _ in range(_ROUNDS):
             found = shape.messages(state.values)
             if found is None:
                 return done(outcome="left_alone", reason="what its `messages` hold are no messages")
-            todo = yield from self._plan(as_messages(found), about, by_id=shape.replaces_by_id)
+            todo = yield from self._plan(as_messages(found), about, by_id=shape.replaces_by_id, late=late)
             if todo.moved_on:
                 return done(outcome="moved_on", reason="an answer of another run stands behind it")
             if not todo.add and not is_left(state):
@@ -178,8 +181,13 @@ class Settler:
                 about.before = before
                 self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
                 yield from self._flush()
-            yield self._threads.write(thread_id, "", supersteps(shape, state, found, todo.add))
-            added |= {str(one.id): _told(one) for one in todo.add}
+            if is_left(state):
+                # First alone: tasks that nobody could stop may have given something since, and that becomes part of the
+                # thread now. What they give from here on does not.
+                yield self._threads.write(thread_id, "", [CLEAR])
+            else:
+                yield self._threads.write(thread_id, "", supersteps(shape, state, found, todo.add))
+                added |= {str(one.id): _told(one) for one in todo.add}
             state = yield self._threads.read(thread_id)
         else:
             return done(
@@ -189,8 +197,28 @@ class Settler:
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
 
-    def _plan(self, thread: Sequence[Any], about: _About, *, by_id: bool) -> Steps[Plan]:
-        look = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id, applied=about.applied, by_id=by_id)
+    def _since(self, about: _About, state: Any) -> Steps[int]:
+        """How many messages of the thread stood there before the run."""
+        if about.applied:
+            return 0  # then what it was given is not looked for
+        messages = self._threads.shape.messages
+        found, old = messages(state.values) or [], None
+        if about.base is not None and about.base != _checkpoint_id(state):
+            old = messages((yield self._threads.read(about.thread_id, checkpoint_id=about.base)).values)
+        elif about.has_base and about.base is None:
+            old = []
+        if old is None:
+            return len(found)  # it has written nothing
+        same = [as_messages([one]) == as_messages([other]) for one, other in zip(old, found, strict=False)]
+        return same.index(False) if False in same else len(same)
+
+    def _plan(self, thread: Sequence[Any], about: _About, *, by_id: bool, late: bool) -> Steps[Plan]:
+        def look() -> Plan:
+            if late:
+                return Plan(add=come_in(thread, about.ask, about.run_id) if by_id else [])
+            given = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id)
+            return given(applied=about.applied, by_id=by_id, since=about.since)
+
         found = look()
         if about.unknown:
             # Asked for in an earlier run, which may know more.
@@ -203,9 +231,12 @@ class Settler:
         """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
         for namespace, shape in self._threads.inner.items():
             state = yield self._threads.read(thread_id, namespace)
-            found = shape.messages(state.values)
-            if shape.problem is not None or not found:
+            if shape.problem is not None or not shape.messages(state.values):
                 continue
+            if is_left(state):
+                yield self._threads.write(thread_id, namespace, [CLEAR])
+                state = yield self._threads.read(thread_id, namespace)
+            found = shape.messages(state.values) or []
             todo = plan(as_messages(found), (), about.ask, run_id=about.run_id, applied=True)
             if todo.add or is_left(state):
                 yield self._threads.write(thread_id, namespace, supersteps(shape, state, found, todo.add))
@@ -226,6 +257,11 @@ class _About:
         checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
         self.applied = any("applied" in data for data in checkpoints)
         """Whether the thread is known to hold what the run was given."""
+        self.has_base = any("base" in data for data in checkpoints)
+        """Whether it has begun to write the thread."""
+        self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)
+        """The checkpoint behind which it did."""
+        self.since = 0
         self.before: str | None = next((data["before"] for data in checkpoints if "before" in data), None)
         self.transcript = load(run_id, _transcript.transcript(run_id, events, reason))
         self._evidence = Evidence(run_id, events, reason)
@@ -336,9 +372,14 @@ _going_on: Final[set[asyncio.Task[Any]]] = set()
 """The loop itself holds its tasks weakly."""
 
 
-async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Whoever waits may be cancelled once more. What has begun is brought to its end."""
+def begin(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+    """A task for what is brought to its end, whoever waits for it."""
     task = quiet_context().run(asyncio.ensure_future, work)
     _going_on.add(task)
     task.add_done_callback(_going_on.discard)
-    return await asyncio.shield(task)
+    return task
+
+
+async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Whoever waits may be cancelled once more. What has begun is brought to its end."""
+    return await asyncio.shield(begin(work))

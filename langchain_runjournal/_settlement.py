@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ._pairs import Known, Request, answer, is_ai, open_requests, requests
+from ._pairs import Known, Request, answer, is_ai, open_requests, requests, walk
 from ._partial import MARK, origin_of
 
 _NAMES: Final = uuid.UUID("6d2e2c7a-62a4-5f0e-9d0c-0d5a3a2f4f51")
@@ -31,13 +31,21 @@ class Plan:
 
 
 def plan(
-    thread: Sequence[Any], transcript: Sequence[Any], ask: Ask, *, run_id: str, applied: bool, by_id: bool = True
+    thread: Sequence[Any],
+    transcript: Sequence[Any],
+    ask: Ask,
+    *,
+    run_id: str,
+    applied: bool,
+    by_id: bool = True,
+    since: int = 0,
 ) -> Plan:
     """What to add to `thread` so that it holds what the run's `transcript` does, with every request answered.
 
     `applied`: the thread is known to hold what the run was given. `by_id`: a message with the id of another one replaces it.
+    `since`: how many of the messages of the thread stood there before the run, as far as that is known.
     """
-    last, end = _reach(thread, transcript, run_id, applied=applied)
+    last, end = _reach(thread, transcript, run_id, applied=applied, since=since)
     theirs = {message.id for message in transcript}
     if end and _is_turn([one for one in thread[end:] if one.id not in theirs and origin_of(one) is None]):
         return Plan(moved_on=True)
@@ -48,7 +56,7 @@ def plan(
         if _is_answerable(request):
             found.add.append(answer(recent[at], request, ask(recent[at], request)))
     if by_id:
-        found.add += _come_in(thread, ask, run_id)
+        found.add += come_in(thread, ask, run_id)
     for place, message in enumerate(transcript):
         if place > last and message.type not in ("tool", "remove"):
             ours = _named(message, run_id, place)
@@ -57,7 +65,7 @@ def plan(
     return found
 
 
-def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, applied: bool) -> tuple[int, int]:
+def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, applied: bool, since: int) -> tuple[int, int]:
     """How far the thread has come in the transcript: the place there of the last message that it has (-1: none), and where
     in the thread the run's part ends (0: unknown)."""
     places = {one.id: at for at, one in enumerate(thread) if one.id}
@@ -72,7 +80,8 @@ def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, app
         if at is None and origin_of(message) is None:
             # Under another id: the graph has given it one, or a node has made it anew.
             after = _newest(thread, "ai") if message.type == "human" else max(end - 1, _newest(thread, "human"))
-            at = next((at for at in range(after + 1, len(thread)) if _is_alike(thread[at], message, named)), None)
+            first = max(after + 1, since)  # a user may say the same again
+            at = next((at for at in range(first, len(thread)) if _is_alike(thread[at], message, named)), None)
         if at is not None:
             last, end = place, max(end, at + 1)
         elif applied and message.type == "human":
@@ -108,19 +117,19 @@ def _is_answerable(request: Request) -> bool:
     return bool(request.id) and bool(request.name)
 
 
-def _come_in(thread: Sequence[Any], ask: Ask, run_id: str) -> list[Any]:
-    """The real results that have come in since the thread was given made-up ones."""
+def come_in(thread: Sequence[Any], ask: Ask, run_id: str) -> list[Any]:
+    """The real results that have come in since the thread was given made-up ones. They may stand anywhere: each takes the
+    place of the one that was made up."""
     found: list[Any] = []
     if not any(_is_made_up(message, run_id) for message in thread):
         return found
-    asked: dict[str | None, tuple[Any, Request]] = {}
-    for message in thread:
-        for request in requests(message):
-            asked[request.id] = message, request
-        if _is_made_up(message, run_id) and message.tool_call_id in asked:
-            known = ask(*asked[message.tool_call_id])
-            if known.result is not None:
-                found.append(answer(*asked[message.tool_call_id], known, message))
+    for place, slots in walk(thread).slots.items():
+        for slot in slots:
+            stands = None if slot.result is None else thread[slot.result]
+            if stands is not None and _is_made_up(stands, run_id):
+                known = ask(thread[place], slot.request)
+                if known.result is not None:
+                    found.append(answer(thread[place], slot.request, known, stands))
     return found
 
 

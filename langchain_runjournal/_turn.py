@@ -17,7 +17,7 @@ _MOST_LATE: Final = 1_000
 class Turn:
     """A run of an attached graph on its thread, until the thread is whole again."""
 
-    __slots__ = ("applied", "done", "ending", "graph", "key", "mode", "thread", "thread_id")
+    __slots__ = ("applied", "based", "done", "ending", "graph", "key", "mode", "thread", "thread_id", "waits")
 
     def __init__(self, thread_id: str, graph: str, mode: str, key: int) -> None:
         self.thread_id = thread_id
@@ -25,6 +25,10 @@ class Turn:
         self.mode = mode
         self.key = key
         """Of its root."""
+        self.waits = False
+        """Whether it has not begun to work, until what was left on the thread is settled."""
+        self.based = False
+        """Whether it has written to the thread, or is about to."""
         self.applied = False
         """Whether the thread holds what the run was given."""
         self.ending: dict[str, Any] | None = None
@@ -83,6 +87,11 @@ class OnThreads:
     def is_live(self, thread_id: str, run_id: str) -> bool:
         """Whether a run has its turn on a thread."""
         return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
+
+    def waits(self, thread_id: str, run_id: str) -> bool:
+        """Whether a run waits for the others on its thread, and has not touched it."""
+        found = [root.turn for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]
+        return any(turn is not None and turn.waits for turn in found)
 
     def oldest(self, thread_id: str) -> Root | None:
         """The run that writes the thread: a newer one waits for it to end before it reads or writes anything."""

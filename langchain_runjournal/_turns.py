@@ -66,9 +66,18 @@ class Turns:
 
     def prepare(self, turn: Turn, run_id: str) -> Steps[None]:
         """A new message has come for a thread: settle what was left there, before the graph looks at it."""
+        turn.waits = True
+        try:
+            yield from self._prepare(turn, run_id)
+        finally:
+            turn.waits = False
+
+    def _prepare(self, turn: Turn, run_id: str) -> Steps[None]:
         yield from self._wait_for_others(turn)
         runs = yield self._off(partial(self._journal.runs, turn.thread_id, None, _RUNS_BACK))
-        before = [run for run in runs if run.run_id != run_id and self._settler.is_ours(run)]
+        # Newer ones may be there already, which wait for this one.
+        older = next((place + 1 for place, run in enumerate(runs) if run.run_id == run_id), 0)
+        before = [run for run in runs[older:] if self._settler.is_ours(run)]
         for run in reversed(before):
             if run.status == RunStatus.PAUSED and run is not before[0]:
                 continue  # the conversation has gone on since
@@ -81,7 +90,7 @@ class Turns:
         for run in before:
             if run.run_id in ours or (run is before[0] and (yield from self._has_late(run))):
                 cause = run.cause or "error"
-                result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id)
+                result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id, late=True)
                 self._note(run, result)
 
     def _has_late(self, run: Run) -> Steps[bool]:

@@ -100,6 +100,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     ) -> RunnableConfig:
         """The inner saver's, after a flush of the journal."""
         with self._traffic.write(_thread(config)):
+            self._based(config)
             self._flush()
             stored = self.saver.put(config, checkpoint, metadata, new_versions)
             self._applied(config, checkpoint, metadata)
@@ -115,6 +116,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             self._applied(config, checkpoint, metadata)
             return stored
 
+        self._based(config)
         return await self._to_its_end(config, write)
 
     def put_writes(
@@ -189,6 +191,15 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         if not self._traffic.broken:
             self._traffic.broken = True
             logger.warning("checkpoints are written ahead of their journal until it can be written again: %s", exc)
+
+    def _based(self, config: RunnableConfig) -> None:
+        """Tell the journal behind which checkpoint a run of the outermost graph begins to write."""
+        try:
+            asked = config["configurable"]
+            if not asked.get("checkpoint_ns"):
+                self.journal._capture.based(_thread(config), asked.get("checkpoint_id"))
+        except Exception:
+            logger.exception("the journal could not be told of a checkpoint")
 
     def _applied(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
         """Tell the journal that what tasks of the outermost graph gave is in its state now."""
