@@ -20,7 +20,7 @@ from ._graph import Threads, quiet_context
 from ._messages import as_messages, load
 from ._pairs import Known
 from ._partial import origin_of, partial_message
-from ._settle import Steps, is_left, later, now, off_loop, supersteps, to_its_end
+from ._settle import Steps, cleared, is_left, later, now, off_loop, supersteps, to_its_end
 from ._settlement import plan
 from .errors import InvalidArgument, NoMessages
 from .events import CAUSES, Cause, RunStatus
@@ -104,10 +104,13 @@ def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> S
     standing = next((one for one in as_messages(found) if one.id == ours.id), None)
     if standing is not None:
         if origin_of(standing) == "partial" and is_left(state):
-            yield threads.write(thread_id, "", supersteps(threads.shape, state, found, []))
+            yield from cleared(threads, thread_id)
         return _refused(thread_id, "a message of that id stands there already")
+    if is_left(state):
+        state = yield from cleared(threads, thread_id)
+        found = threads.shape.messages(state.values) or []
     add = _planned(as_messages(found), ours, cause=cause)
-    yield threads.write(thread_id, "", supersteps(threads.shape, state, found, add))
+    yield threads.write(thread_id, "", supersteps(threads.shape, found, add))
     state = yield threads.read(thread_id)
     kept = threads.shape.messages(state.values) or []
     if not any(one.id == ours.id for one in as_messages(kept)):

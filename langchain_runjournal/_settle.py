@@ -147,8 +147,9 @@ class Settler:
             if self._journal._capture.threads.waits(str(run.thread_id), other.run_id):
                 continue  # for this
             if other.status == RunStatus.RUNNING:
-                return "held", f"run {other.run_id} goes on on the same thread"
-            if other.settled:
+                if not (yield self._off(partial(self._journal._writer.janitor.is_free, other))):
+                    return "held", f"run {other.run_id} goes on on the same thread"
+            elif other.settled:
                 return "moved_on", f"run {other.run_id} came after it"
         return None
 
@@ -167,7 +168,7 @@ class Settler:
             return done(outcome="failed", reason="the checkpointer of this graph has no such thread")
         about.since = yield from self._since(about, state)
         added: dict[str, Mapping[str, Any]] = {}
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
             found = shape.messages(state.values)
             if found is None:
                 return done(outcome="left_alone", reason="what its `messages` hold are no messages")
@@ -176,18 +177,12 @@ class Settler:
                 return done(outcome="moved_on", reason="an answer of another run stands behind it")
             if not todo.add and not is_left(state):
                 break
-            if before is not None and about.before is None and self._is_owner(run):
-                # Before anything is written: after a crash in the middle, this is still where the run can be resumed.
-                about.before = before
-                self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
-                yield from self._flush()
-            if is_left(state):
-                # First alone: tasks that nobody could stop may have given something since, and that becomes part of the
-                # thread now. What they give from here on does not.
-                yield self._threads.write(thread_id, "", [CLEAR])
-            else:
-                yield self._threads.write(thread_id, "", supersteps(shape, state, found, todo.add))
-                added |= {str(one.id): _told(one) for one in todo.add}
+            yield from self._remember(run, about, before)
+            if turn == 0 and is_left(state):
+                state = yield from cleared(self._threads, thread_id)
+                continue
+            yield self._threads.write(thread_id, "", supersteps(shape, found, todo.add))
+            added |= {str(one.id): _told(one) for one in todo.add}
             state = yield self._threads.read(thread_id)
         else:
             return done(
@@ -196,6 +191,13 @@ class Settler:
         yield from self._settle_inner(thread_id, about)
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
+
+    def _remember(self, run: Run, about: _About, before: str | None) -> Steps[None]:
+        """Before anything is written: after a crash in the middle, this is still where the run can be resumed."""
+        if before is not None and about.before is None and run.owner == self._journal.owner_id:
+            about.before = before
+            self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
+            yield from self._flush()
 
     def _since(self, about: _About, state: Any) -> Steps[int]:
         """How many messages of the thread stood there before the run."""
@@ -234,18 +236,14 @@ class Settler:
             if shape.problem is not None or not shape.messages(state.values):
                 continue
             if is_left(state):
-                yield self._threads.write(thread_id, namespace, [CLEAR])
-                state = yield self._threads.read(thread_id, namespace)
+                state = yield from cleared(self._threads, thread_id, namespace)
             found = shape.messages(state.values) or []
             todo = plan(as_messages(found), (), about.ask, run_id=about.run_id, applied=True)
             if todo.add or is_left(state):
-                yield self._threads.write(thread_id, namespace, supersteps(shape, state, found, todo.add))
+                yield self._threads.write(thread_id, namespace, supersteps(shape, found, todo.add))
 
     def _off(self, work: Callable[[], _T]) -> Do[_T]:
         return off_loop(self._journal, work)
-
-    def _is_owner(self, run: Run) -> bool:
-        return run.owner == self._journal.owner_id
 
 
 class _About:
@@ -282,12 +280,19 @@ class _About:
         self.unknown.clear()
 
 
-def supersteps(shape: Shape, state: Any, thread: Sequence[Any], add: Sequence[Any]) -> list[Any]:
-    """First what finished tasks have written, then ours, and nothing may be left to run."""
-    steps: list[Any] = [CLEAR] if is_left(state) else []
-    if add:
-        steps += [shape.update(thread, add), CLEAR]
-    return steps
+def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]:
+    """The state of a thread when what its finished tasks have written is part of it, and the others are dropped.
+
+    Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
+    becomes part of the thread now. What it gives from here on does not.
+    """
+    yield threads.write(thread_id, namespace, [CLEAR])
+    return (yield threads.read(thread_id, namespace))
+
+
+def supersteps(shape: Shape, thread: Sequence[Any], add: Sequence[Any]) -> list[Any]:
+    """Ours, and then nothing may be left to run."""
+    return [shape.update(thread, add), CLEAR] if add else [CLEAR]
 
 
 def is_left(state: Any) -> bool:

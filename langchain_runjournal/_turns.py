@@ -114,16 +114,17 @@ class Turns:
                     )
 
     def _take_over(self, run: Run) -> Steps[bool]:
-        """Whether the run is ours to settle now. False if it lives, or if somebody else has settled it meanwhile."""
+        """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile."""
         if (yield self._off(partial(self._journal.claim, run.run_id))):
             return True
-        if run.epoch > 1 and run.owner != self._journal.owner_id:
-            # Somebody has claimed it, and so is settling it.
-            give_up = time.monotonic() + _SETTLING
-            while not run.ended and time.monotonic() < give_up:
-                yield Do(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
-                run = yield self._off(partial(self._journal.run, run.run_id))
-        return False
+        give_up = time.monotonic() + _SETTLING
+        while True:
+            run = yield self._off(partial(self._journal.run, run.run_id))
+            is_settling = run.epoch > 1 and run.owner != self._journal.owner_id and not run.ended
+            if not is_settling or time.monotonic() > give_up:
+                # Whoever has claimed it may not have settled it: because our new run seemed to go on there.
+                return run.ended and not run.settled
+            yield Do(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
 
     def _settle_before(self, run: Run, new_run: str | None) -> Steps[Settlement]:
         """Settle what an earlier run left, and tell it where it is ours to tell."""
@@ -131,6 +132,8 @@ class Turns:
         over_pause = new_run is not None
         result = yield from self._settler.settle(run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
         if (yield self._off(partial(self._may_tell, run))):
+            # As it stands now: somebody else may have told its end.
+            run = yield self._off(partial(self._journal.run, run.run_id))
             ending: dict[str, Any] = {"status": "interrupted", "cause": cause, "usage": dict(run.usage)}
             if result.is_final:
                 self._journal.append(Event(run_id=run.run_id, kind="run.settled", data=result.to_data()))
