@@ -28,7 +28,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
-from langchain_core.language_models.chat_models import agenerate_from_stream
+from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -195,6 +195,12 @@ class Recording(Scripted):
         self.seen.append(list(messages))
         async for chunk in super()._astream():
             yield chunk
+
+    def _generate(self, messages: Any = (), *args: Any, **kwargs: Any) -> ChatResult:
+        return generate_from_stream(self._stream(messages))
+
+    async def _agenerate(self, messages: Any = (), *args: Any, **kwargs: Any) -> ChatResult:
+        return await agenerate_from_stream(self._astream(messages))
 
 
 def tools_of(gate: Gate) -> list[Any]:

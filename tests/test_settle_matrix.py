@@ -51,6 +51,7 @@ SYNC_KINDS = ("sync agent", "sync by hand")
 SAVERS = ("memory", "sqlite")
 DURABILITIES = ("sync", "async", "exit")
 IS_3_10 = sys.version_info < (3, 11)
+UNHEARD = "the node of create_agent does not hand on its config: on Python 3.10 LangChain tells nobody of its model calls"
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Conversation:
             {"provider error": BOOM, "tool error": BOOM, "KeyboardInterrupt": KeyboardInterrupt()}.get(self.ending)
         )
         self.memory = InMemorySaver()
-        self.holds = asyncio.Event()
+        self.holds, self.limit = asyncio.Event(), asyncio.Event()
         self.taken = asyncio.Semaphore(0)
         """Released for each tool whose result LangGraph has taken note of."""
         self.raised: BaseException | None = None
@@ -215,6 +216,10 @@ class Conversation:
             case "asyncio.timeout":
                 async with asyncio.timeout(None) as self.scope:
                     await self.consume(graph)
+            case "wait_for":
+                waiting = asyncio.ensure_future(self.consume(graph))
+                await self.limit.wait()
+                await asyncio.wait_for(waiting, 0)
             case "garbage":
                 await self.drop(graph)
             case _:
@@ -252,11 +257,10 @@ class Conversation:
                 task.cancel()
             case "anyio":
                 self.scope.cancel()
+            case "wait_for":
+                self.limit.set()
             case "asyncio.timeout":
                 self.scope.reschedule(asyncio.get_running_loop().time())
-            case "wait_for":
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(task, 0)
             case "provider error" | "tool error":
                 self.gate.open()
 
@@ -332,6 +336,8 @@ def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durabi
         pytest.importorskip("deepagents", reason="needs Python 3.11")
     if IS_3_10 and ending == "asyncio.timeout":
         pytest.skip("new in Python 3.11")
+    if IS_3_10 and kind != "by hand":
+        pytest.skip(UNHEARD)
     if not IS_3_10 and ending == "wait_for":
         pytest.skip("the same as asyncio.timeout")
     conversation = Conversation(journal, kind, saver, durability, place, ending, ":memory:" if saver == "sqlite" else None)
@@ -489,6 +495,8 @@ def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_recursion_limit(journal: RunJournal, kind: str, saver: str, durability: str) -> None:
     """Wherever the limit of steps ends a turn, what tools have given is there, and requests that came to nothing say so."""
+    if IS_3_10 and kind != "by hand":
+        pytest.skip(UNHEARD)
     if kind == "deep agent":
         pytest.importorskip("deepagents", reason="needs Python 3.11")
 
