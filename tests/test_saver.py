@@ -12,10 +12,12 @@ import operator
 import os
 import pickle
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -31,6 +33,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from langchain_runjournal import Event, RunJournal
+from langchain_runjournal._traffic import Drain, Traffic
 from langchain_runjournal.errors import InvalidArgument, JournalClosed, WriteFailed
 from langchain_runjournal.saver import RESUME, JournalSaver
 from langchain_runjournal.stores import open_store
@@ -564,8 +567,9 @@ def test_a_forked_child_writes_as_well(db: Path, journals: Callable[..., RunJour
     held.wait(30)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # it must not outlive the tests, whatever it waits for
         go.set()
-        quiet = saver.drained("t", None)
+        quiet = saver.drained("t", 20)
         write(saver, "put", "u")
         os._exit(0 if quiet and saver.get_tuple(config_of("u")) else 1)
     assert os.waitpid(child, 0)[1] == 0
@@ -758,6 +762,24 @@ def test_a_write_outlives_a_caller_that_is_cancelled_at_the_barrier(way: str, db
         asyncio.run(main(journal))
 
 
+def test_a_write_outlives_its_saver(journal: RunJournal) -> None:
+    """A loop holds its tasks weakly: the garbage collector leaves alone what nobody else knows of any more."""
+
+    async def main() -> None:
+        held = Held()
+        await gone("once", begin(JournalSaver(held, journal)), held.begun[0])
+        gate, order = weakref.ref(held.gates[0]), held.order
+        del held
+        gc.collect()
+        opened = gate()
+        assert opened is not None
+        opened.set()
+        await turns()
+        assert order == ["the caller's"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("how", ["once", "twice", "anyio"])
 def test_a_stopped_graph_leaves_its_checkpoint(how: str, journal: RunJournal) -> None:
     """LangGraph cancels the write that it waits for; when the thread is quiet, the checkpoint is there."""
@@ -903,20 +925,51 @@ def test_a_write_that_follows_another_is_waited_for(wait: Any, between: int, jou
     asyncio.run(main())
 
 
+def test_a_write_that_came_and_went_is_noticed() -> None:
+    """A thread was not quiet if something was written to it meanwhile, even if that is over when one asks again."""
+
+    async def main() -> None:
+        traffic, loop = Traffic(), asyncio.get_running_loop()
+        traffic.end(traffic.begin("t", loop))
+        drain = Drain(traffic, "t", 60, here=None)
+        waits = drain.waits()
+        looks, _ = next(waits)
+        write = traffic.begin("t", loop)
+        await turns()
+        assert looks[0].done()
+        traffic.end(write)
+        next(waits)
+        assert not drain.quiet
+        await turns()
+        assert list(waits) == []
+        assert drain.quiet
+
+    asyncio.run(main())
+
+
 def test_the_chain_of_a_graph_is_waited_for(journal: RunJournal) -> None:
-    """A whole run that is under way in the background, one checkpoint after the other."""
+    """All the checkpoints that a run has left to the background, one after the other."""
 
     async def main() -> None:
         held = Held(gates=20)
         saver = JournalSaver(held, journal)
+        ran = asyncio.Event()
+
+        async def node(state: Any) -> dict[str, list[str]]:
+            if len(state["said"]) == 3:
+                ran.set()
+            return {"said": ["x"]}
+
         graph = StateGraph(State)
         for number in range(4):
-            graph.add_node(f"n{number}", lambda state: {"said": ["x"]})
+            graph.add_node(f"n{number}", node)
         graph.add_edge(START, "n0")
         for number in range(3):
             graph.add_edge(f"n{number}", f"n{number + 1}")
         run = asyncio.create_task(graph.compile(checkpointer=saver).ainvoke({"said": []}, THREAD, durability="async"))
         await held.begun[0].wait()
+        await ran.wait()
+        await turns()  # it has come to its end, where it waits for what it has begun
         waiting = asyncio.create_task(saver.adrained("t", 60))
         for gate in held.gates:
             await turns()
