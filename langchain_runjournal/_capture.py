@@ -8,7 +8,7 @@ also writes down the tokens; everything else is here, under the lock of the trac
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -278,7 +278,7 @@ class Capture:
         """The run on a thread is about to write its first checkpoint, behind this one."""
         root = self.threads.oldest(thread_id)
         if root is not None and root.turn is not None and not root.turn.based:
-            self.tracker.do(partial(self._based, root, root.turn, checkpoint_id))
+            self._do(partial(self._based, root, root.turn, checkpoint_id))
 
     def _based(self, root: Root, turn: Turn, checkpoint_id: str | None) -> None:
         if not turn.based:
@@ -289,7 +289,7 @@ class Capture:
         """A checkpoint of a thread has been written that holds what the run there was given."""
         root = self.threads.oldest(thread_id)
         if root is not None and root.turn is not None and not root.turn.applied:
-            self.tracker.do(partial(self._applied, root, root.turn, checkpoint_id))
+            self._do(partial(self._applied, root, root.turn, checkpoint_id))
 
     def _applied(self, root: Root, turn: Turn, checkpoint_id: str) -> None:
         if not turn.applied:
@@ -322,6 +322,13 @@ class Capture:
         if node.parent is None:
             self.tracker.close(node)
             self._end(root, ending, told=False)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
+        if self._journal._intake.is_inside():
+            self.tracker.do_later(work)
+        else:
+            self.tracker.do(work)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 

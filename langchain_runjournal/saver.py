@@ -205,9 +205,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         """Tell the journal that what tasks of the outermost graph gave is in its state now."""
         try:
             if metadata.get("source") == "loop" and not config["configurable"].get("checkpoint_ns"):
-                tell: Callable[[str, str], object] | None = getattr(self.journal._capture, "applied", None)
-                if tell is not None:
-                    tell(_thread(config), checkpoint["id"])
+                self.journal._capture.applied(_thread(config), checkpoint["id"])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 
