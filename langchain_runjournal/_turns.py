@@ -81,7 +81,7 @@ class Turns:
         for run in reversed(before):
             if run.status == RunStatus.PAUSED and run is not before[0]:
                 continue  # the conversation has gone on since
-            if (run.ended and run.settled) or self._capture.threads.is_live(turn.thread_id, run.run_id):
+            if (run.ended and run.settled) or self._goes_on(run):
                 continue
             if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
                 continue
@@ -130,11 +130,18 @@ class Turns:
         """Settle what an earlier run left, and tell it where it is ours to tell."""
         cause = run.cause or {RunStatus.RUNNING: "crash", RunStatus.PAUSED: "superseded"}.get(run.status)
         over_pause = new_run is not None
-        result = yield from self._settler.settle(run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
+        ending: dict[str, Any] = {"status": "interrupted", "cause": cause, "usage": dict(run.usage)}
+        try:
+            result = yield from self._settler.settle(run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
+        except BaseException:
+            # The loop is torn down, say. Claimed and not ended, it would look as if it went on.
+            if run.status == RunStatus.RUNNING and run.run_id in self._journal._intake.lanes:
+                cut = {**ending, "settled": False, "problem": "cut off"}
+                self._journal.append(Event(run_id=run.run_id, kind="run.end", data=cut))
+            raise
         if (yield self._off(partial(self._may_tell, run))):
             # As it stands now: somebody else may have told its end.
             run = yield self._off(partial(self._journal.run, run.run_id))
-            ending: dict[str, Any] = {"status": "interrupted", "cause": cause, "usage": dict(run.usage)}
             if result.is_final:
                 self._journal.append(Event(run_id=run.run_id, kind="run.settled", data=result.to_data()))
             else:
@@ -160,11 +167,15 @@ class Turns:
             runs += yield self._off(partial(self._journal.runs, None, status, None))
         left = [run for run in runs if not (run.ended and run.settled) and self._settler.is_ours(run)]
         for run in sorted(left, key=lambda run: run.started_at):
-            if run.thread_id is not None and self._capture.threads.is_live(run.thread_id, run.run_id):
+            if self._goes_on(run) or not (yield self._off(partial(self._may_tell, run))):
                 continue
-            if (yield self._off(partial(self._may_tell, run))):
-                found.append((yield from self._settle_before(run, None)))
+            found.append((yield from self._settle_before(run, None)))
         return found
+
+    def _goes_on(self, run: Run) -> bool:
+        """Whether a run is one of this process that has not come to its end: also one that only a handler records."""
+        is_ours = run.status == RunStatus.RUNNING and run.owner == self._journal.owner_id
+        return is_ours or self._capture.threads.is_live(str(run.thread_id), run.run_id)
 
     def recover_now(self) -> list[Settlement]:
         """Recover, here."""
