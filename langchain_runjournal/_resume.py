@@ -26,14 +26,20 @@ def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
         raise NothingToResume(run_id=run.run_id, reason="it has no thread")
     if run.status == RunStatus.COMPLETED:
         raise NothingToResume(run_id=run.run_id, reason="it is complete")
-    touched, before = False, None
+    given = applied = touched = False
+    before: str | None = None
     for event in events:
-        if event.kind == "run.checkpoint":
-            before = before or event.data.get("before")
+        if event.kind == "llm.human.input":
+            given = True
+        elif event.kind == "run.checkpoint":
+            applied = applied or "applied" in event.data
+            before = before or event.data.get("before") or event.data.get("resumed")
         elif event.kind == "run.settled":
             touched = touched or event.data.get("outcome") == "settled"
             before = before or event.data.get("before")
-    if touched and before is None:
+    # The checkpoint of an earlier run does not hold what this one was given. Only of attached graphs is that known.
+    missing = given and not applied and "runjournal_graph" in run.metadata
+    if missing or (touched and before is None):
         raise NothingToResume(run_id=run.run_id, reason="it ended before its first checkpoint was written")
     configurable: dict[str, Any] = {"thread_id": run.thread_id}
     if before is not None:

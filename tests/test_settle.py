@@ -757,6 +757,9 @@ def _sends(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
     """One task for each call, as LangChain's agents have, with the config handed on (see `tests._agents.by_hand`)."""
     from langgraph.types import Send
 
+    def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [model.invoke(state["messages"], config)]}
+
     async def aanswer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}
 
@@ -764,7 +767,7 @@ def _sends(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
         return [Send("tools", [call]) for call in state["messages"][-1].tool_calls] or "__end__"
 
     graph = StateGraph(MessagesState)
-    graph.add_node("model", aanswer)
+    graph.add_node("model", RunnableLambda(answer, aanswer))
     graph.add_node("tools", ToolNode(tools))
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", route, ["tools", "__end__"])
