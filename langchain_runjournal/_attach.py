@@ -115,8 +115,9 @@ class _Settling(BaseCallbackHandler):
         if node is None or node.parent is not None or node.root.muted or node.root.turn is not None:
             return None  # a part of a run, or none
         turn = Turn(str(thread_id), str(self.handler.graph), self._mode, node.key)
+        turn.resumes = inputs is None or type(inputs).__name__ == "Command"
         self._capture.threads.enter(node.root, turn)
-        if self._mode == "never" or inputs is None or type(inputs).__name__ == "Command" or metadata.get("checkpoint_id"):
+        if self._mode == "never" or turn.resumes or metadata.get("checkpoint_id"):
             return None  # not asked for, or taken up again, or somewhere in the past
         return self._turns.prepare(turn, str(run_id))
 

@@ -285,6 +285,12 @@ class Capture:
             turn.based = True
             self._put(root, "run.checkpoint", {"base": checkpoint_id}, late=False)
 
+    def resumed(self, thread_id: str, checkpoint_id: str) -> None:
+        """The run on a thread goes on from this checkpoint, which need not be the newest one."""
+        root = self.threads.oldest(thread_id)
+        if root is not None and root.turn is not None and root.turn.resumes and not root.turn.based:
+            self.tracker.do(partial(self._put, root, "run.checkpoint", {"resumed": checkpoint_id}, late=False))
+
     def applied(self, thread_id: str, checkpoint_id: str) -> None:
         """A checkpoint of a thread has been written that holds what the run there was given."""
         root = self.threads.oldest(thread_id)

@@ -109,24 +109,30 @@ class Threads:
 
     def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Do[Any]:
         """The state of a thread, with what its finished tasks have written; or what one of its checkpoints holds."""
-        config, graph = _config(thread_id, namespace), self.graph
-        if checkpoint_id is not None:
-            config["configurable"]["checkpoint_id"] = checkpoint_id
+        config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
         return Do(lambda: graph.get_state(config), lambda: graph.aget_state(config))
 
-    def write(self, thread_id: str, namespace: str, supersteps: Sequence[Sequence[StateUpdate]]) -> Do[Any]:
-        """Some supersteps, one after the other."""
-        config, graph = _config(thread_id, namespace), self.graph
+    def write(
+        self,
+        thread_id: str,
+        namespace: str,
+        supersteps: Sequence[Sequence[StateUpdate]],
+        checkpoint_id: str | None = None,
+    ) -> Do[Any]:
+        """Some supersteps, one after the other, behind the newest checkpoint or another one."""
+        config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
         return Do(
             lambda: graph.bulk_update_state(config, supersteps),
             lambda: graph.abulk_update_state(config, supersteps),
         )
 
 
-def _config(thread_id: str, namespace: str) -> Any:
+def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) -> Any:
     configurable = {"thread_id": thread_id}
-    if namespace:
+    if namespace or checkpoint_id is not None:
         configurable["checkpoint_ns"] = namespace
+    if checkpoint_id is not None:
+        configurable["checkpoint_id"] = checkpoint_id
     return {"configurable": configurable}
 
 

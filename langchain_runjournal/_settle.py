@@ -166,6 +166,8 @@ class Settler:
             return done(outcome="held", reason="it waits for a human")
         if about.applied and before is None:
             return done(outcome="failed", reason="the checkpointer of this graph has no such thread")
+        if about.resumed is not None and not about.has_base:
+            state = yield from self._back(run, about, about.resumed, state)
         about.since = yield from self._since(about, state)
         added: dict[str, Mapping[str, Any]] = {}
         for turn in range(_ROUNDS):
@@ -191,6 +193,17 @@ class Settler:
         yield from self._settle_inner(thread_id, about)
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
+
+    def _back(self, run: Run, about: _About, place: str, state: Any) -> Steps[Any]:
+        """A run that took up another one, and has written no checkpoint: what stands there was settled before, and is not
+        part of the thread any more."""
+        if not (yield self._threads.read(about.thread_id, checkpoint_id=place)).created_at:
+            return state
+        yield self._threads.write(about.thread_id, "", [CLEAR], checkpoint_id=place)
+        if run.owner == self._journal.owner_id:
+            # Once: what is written there from now on stays.
+            self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"base": place}))
+        return (yield self._threads.read(about.thread_id))
 
     def _remember(self, run: Run, about: _About, before: str | None) -> Steps[None]:
         """Before anything is written: after a crash in the middle, this is still where the run can be resumed."""
@@ -260,7 +273,9 @@ class _About:
         self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)
         """The checkpoint behind which it did."""
         self.since = 0
-        self.before: str | None = next((data["before"] for data in checkpoints if "before" in data), None)
+        self.resumed: str | None = next((data["resumed"] for data in checkpoints if "resumed" in data), None)
+        """The checkpoint from which it took up another run."""
+        self.before: str | None = next((data["before"] for data in checkpoints if "before" in data), self.resumed)
         self.transcript = load(run_id, _transcript.transcript(run_id, events, reason))
         self._evidence = Evidence(run_id, events, reason)
         self._nothing = Known(run_id=run_id, cause=reason)

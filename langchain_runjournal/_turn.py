@@ -17,7 +17,7 @@ _MOST_LATE: Final = 1_000
 class Turn:
     """A run of an attached graph on its thread, until the thread is whole again."""
 
-    __slots__ = ("applied", "based", "done", "ending", "graph", "key", "mode", "thread", "thread_id", "waits")
+    __slots__ = ("applied", "based", "done", "ending", "graph", "key", "mode", "resumes", "thread", "thread_id", "waits")
 
     def __init__(self, thread_id: str, graph: str, mode: str, key: int) -> None:
         self.thread_id = thread_id
@@ -27,6 +27,8 @@ class Turn:
         """Of its root."""
         self.waits = False
         """Whether it has not begun to work, until what was left on the thread is settled."""
+        self.resumes = False
+        """Whether it takes up another one."""
         self.based = False
         """Whether it has written to the thread, or is about to."""
         self.applied = False

@@ -237,11 +237,20 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The inner saver's; with `RESUME` in the config, the one that is asked for."""
-        return self.saver.get_tuple(_place(config))
+        return self._resumed(config, self.saver.get_tuple(_place(config)))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The inner saver's; with `RESUME` in the config, the one that is asked for."""
-        return await self.saver.aget_tuple(_place(config))
+        return self._resumed(config, await self.saver.aget_tuple(_place(config)))
+
+    def _resumed(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
+        """Tell the journal if a run goes on from a checkpoint that it has asked for."""
+        try:
+            if found is not None and _place(config) is not config:
+                self.journal._capture.resumed(_thread(config), config["configurable"][RESUME])
+        except Exception:
+            logger.exception("the journal could not be told of a checkpoint")
+        return found
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
         """The same around the inner saver's. LangGraph makes one for each run, so all of them count as this one."""

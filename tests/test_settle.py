@@ -457,7 +457,7 @@ def test_a_run_that_failed_can_be_taken_up_where_it_broke(make: Any, durability:
     assert [run.status for run in journal.runs()] == ["completed", "failed"]
 
 
-@pytest.mark.parametrize("which", ["first"])
+@pytest.mark.parametrize("which", ["first", "second"])
 def test_a_run_that_breaks_again_can_be_taken_up_again(which: str, journal: RunJournal) -> None:
     """By the id of either run: what had finished in any of them does not run again."""
     tools = Tools(neighbours=2)
@@ -472,6 +472,48 @@ def test_a_run_that_breaks_again_can_be_taken_up_again(which: str, journal: RunJ
     agent.invoke(None, journal.resume_config(run.run_id))
     assert thread(agent)[2:] == ["T c1=fast1", "T c3=fast3", "T c2=slow2", "A fine"]
     assert sorted(tools.ran) == ["fast1", "fast3", "slow2", "slow2", "slow2"]
+
+
+@pytest.mark.parametrize("cut", ["tools", "model"])
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_a_run_that_was_taken_up_and_breaks_is_settled_as_itself(cut: str, durability: Any, journal: RunJournal) -> None:
+    """What was settled before it was taken up is no part of the thread any more: what has finished since stands there, and
+    half an answer does not stand beside the half of the first try."""
+    tools, broken = Tools(), [True]
+    tools.at_once = durability != "exit"
+
+    @tool
+    def flaky(x: int) -> str:
+        """Breaks the first time."""
+        tools.ran.append("flaky")
+        if broken:
+            raise RuntimeError("boom")
+        return "flaky done"
+
+    calls = asks(("c1", "fast", {"x": 1}), ("c3", "flaky", {"x": 3}), ("c2", "slow", {"x": 2}))
+    half = [[*words(word), RuntimeError("boom")] for word in ("one ", "two ")]
+    asked = model(*([calls] if cut == "tools" else half), words("fine"))
+    agent = attach(made_by_langchain(asked, [*tools.all, flaky], checkpointer=tools.saver), journal)
+    cut_off(agent, tools, durability=durability)
+    broken.clear()
+    tools.neighbours, tools.hear.left = 2, 1
+    tools.hear.event.clear()
+    again = {**journal.resume_config(journal.runs()[0].run_id), "callbacks": [tools.hear]}
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke(None, again, durability=durability)
+    run = journal.runs()[0]
+    found = thread(agent)
+    if cut == "model":
+        assert found == ["U hi", "A~ two "]
+    else:
+        assert without_recovered(found) == ["U hi", "A Looking. (c1,c3,c2)", "T c1=fast1", "T c3=flaky done", "T* c2=failed"]
+    assert (run.settled, agent.get_state(THREAD).next) == (True, ())
+    agent.invoke(say("next"), THREAD)
+    assert shown(asked.seen[-1]) == [*found, "U next"]
+    tools.breaks = False
+    agent.invoke(None, journal.resume_config(run.run_id))
+    rest = ["A Looking. (c1,c3,c2)", "T c1=fast1", "T c3=flaky done", "T c2=slow2", "A fine"]
+    assert without_recovered(thread(agent)) == ["U hi", *(["A fine"] if cut == "model" else rest)]
 
 
 def test_a_run_can_be_taken_up_after_the_conversation_has_gone_on(journal: RunJournal) -> None:
