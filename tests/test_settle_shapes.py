@@ -643,7 +643,7 @@ def test_every_way_to_call_is_settled(way: Any, journal: RunJournal) -> None:
 def test_the_state_is_read_and_written_as_before(journal: RunJournal) -> None:
     """By the user's own hand: that is no run either."""
     agent, _ = _attached(journal)
-    agent.update_state(THREAD, say("by hand"))
+    agent.update_state(THREAD, say("by hand"), as_node="__start__")
     assert thread(agent) == ["U by hand"]
     asyncio.run(_update(agent))
     assert journal.runs() == []
@@ -651,7 +651,7 @@ def test_the_state_is_read_and_written_as_before(journal: RunJournal) -> None:
 
 
 async def _update(agent: Any) -> None:
-    await agent.aupdate_state(THREAD, say("again"))
+    await agent.aupdate_state(THREAD, say("again"), as_node="__start__")
     assert shown((await agent.aget_state(THREAD)).values["messages"]) == ["U by hand", "U again"]
 
 
