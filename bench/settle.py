@@ -12,7 +12,8 @@ from langgraph.types import StateUpdate
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal._graph import Threads
-from langchain_runjournal._settle import Settler, now
+from langchain_runjournal._settle import Settler
+from langchain_runjournal._steps import now
 
 from ._stats import Sample, seconds, spread, times
 from ._threads import THREAD, Cut, cut_off

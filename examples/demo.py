@@ -83,7 +83,10 @@ graph.add_edge("tools", "model")
 
 
 async def talk(place: Path, thread_id: str, words: str) -> None:
-    async with AsyncSqliteSaver.from_conn_string(str(place / "threads.db")) as saver, RunJournal(place / "runs.db") as journal:
+    async with (
+        AsyncSqliteSaver.from_conn_string(str(place / "threads.db")) as saver,
+        RunJournal(place / "runs.db") as journal,
+    ):
         agent = attach(graph.compile(checkpointer=saver, name="demo"), journal)
         asked = {"messages": [("user", words)]}
         async for chunk, _ in agent.astream(asked, config(thread_id), stream_mode="messages"):
@@ -94,7 +97,10 @@ async def talk(place: Path, thread_id: str, words: str) -> None:
 async def recover(place: Path, thread_ids: tuple[str, ...]) -> list[str]:
     """What the next process does: settle what was left behind. Gives the last partial answer."""
     partial = []
-    async with AsyncSqliteSaver.from_conn_string(str(place / "threads.db")) as saver, RunJournal(place / "runs.db") as journal:
+    async with (
+        AsyncSqliteSaver.from_conn_string(str(place / "threads.db")) as saver,
+        RunJournal(place / "runs.db") as journal,
+    ):
         agent = attach(graph.compile(checkpointer=saver, name="demo"), journal)
         for report in await journal.arecover(agent):
             print(f"recovered thread {report.thread_id!r}: {report.outcome}, {len(report.messages)} messages written")

@@ -14,9 +14,11 @@ from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
-from ._graph import Threads, quiet_context
+from ._caller import Caller, attached_caller
+from ._graph import Threads
 from ._journal import RunJournal
-from ._settle import Settler, Steps, begin, later, now, to_its_end
+from ._settle import Settler
+from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
 from ._turns import Turns
@@ -59,10 +61,9 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     changes: dict[str, Any] = {}
     if isinstance(graph.checkpointer, BaseCheckpointSaver):
         saver = JournalSaver(graph.checkpointer, journal)
-        handler.graph = graph.get_name()
         changes["checkpointer"] = saver
         turns = Turns(journal, Settler(journal, Threads(graph), saver))
-        callbacks += [_SettlesNow(handler, turns, settle), _SettlesLater(handler, turns, settle)]
+        callbacks += [_SettlesNow(handler, turns, saver, settle), _SettlesLater(handler, turns, saver, settle)]
     else:
         logger.info(
             "%s has no checkpointer of its own: its runs are journaled, and there is no thread to settle", graph.name
@@ -71,15 +72,12 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     mine = config.get("callbacks")
     # Attached twice to one journal, it would record and settle each run twice.
     if isinstance(mine, list):
-        config["callbacks"] = [one for one in mine if not _is_ours(one, journal)]
+        before = [one.handler for one in mine if isinstance(one, _Settling) and one.handler.journal is journal]
+        config["callbacks"] = [
+            one for one in mine if not (one in before or (isinstance(one, _Settling) and one.handler in before))
+        ]
     changes["config"] = merge_configs(config, {"callbacks": callbacks})
     return graph.copy(changes)
-
-
-def _is_ours(one: Any, journal: RunJournal) -> bool:
-    if isinstance(one, JournalCallbackHandler):
-        return one.journal is journal and one.graph is not None
-    return isinstance(one, _Settling) and one.handler.journal is journal
 
 
 def _is_awaited() -> bool:
@@ -99,27 +97,34 @@ class _Settling(BaseCallbackHandler):
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, handler: JournalCallbackHandler, turns: Turns, mode: Settle) -> None:
+    def __init__(self, handler: JournalCallbackHandler, turns: Turns, saver: JournalSaver, mode: Settle) -> None:
         self.handler = handler
         self._turns = turns
+        self._saver = saver
         self._mode = mode
         self._capture = handler.journal._capture
 
-    def _attend(self, inputs: Any, run_id: UUID, about: dict[str, Any]) -> Steps[None] | None:
+    def _attend(self, serialized: Any, inputs: Any, run_id: UUID, about: dict[str, Any]) -> Steps[None] | None:
         """What has to be done before this run, if it is one that brings a new message to a thread."""
-        metadata = about.get("metadata") or {}
-        thread_id = metadata.get("thread_id")
-        if thread_id is None or "langgraph_node" in metadata or self._is_in_the_middle():
+        if self._is_in_the_middle():
             return None
-        node = self._capture.tracker.nodes.get(key_of(run_id))
-        if node is None or node.parent is not None or node.root.muted or node.root.turn is not None:
-            return None  # a part of a run, or none
-        turn = Turn(str(thread_id), str(self.handler.graph), self._mode, node.key)
+        key = key_of(run_id)
+        if key not in self._capture.tracker.nodes and self._is_ours(attached_caller(self.handler.journal)):
+            # Handlers that have gone through a chain are called in any order.
+            self.handler.on_chain_start(serialized, inputs, run_id=run_id, **about)
+        node = self._capture.tracker.nodes.get(key)
+        caller = node.root.caller if node is not None and node.parent is None else None
+        if node is None or caller is None or not self._is_ours(caller) or node.root.turn is not None:
+            return None  # a part of a run, or that of another graph
+        turn = Turn(caller.thread_id, caller.graph, self._mode, node.key)
         turn.resumes = inputs is None or type(inputs).__name__ == "Command"
         self._capture.threads.enter(node.root, turn)
-        if self._mode == "never" or turn.resumes or metadata.get("checkpoint_id"):
+        if self._mode == "never" or turn.resumes or caller.checkpoint_id:
             return None  # not asked for, or taken up again, or somewhere in the past
         return self._turns.prepare(turn, str(run_id))
+
+    def _is_ours(self, caller: Caller | None) -> bool:
+        return caller is not None and caller.saver is self._saver
 
     def _break_off(self, error: BaseException, run_id: UUID) -> None:
         """It is over before it has begun, and nobody will tell: LangChain has not got so far."""
@@ -136,10 +141,11 @@ class _Settling(BaseCallbackHandler):
             self._capture.tracker.do_later(partial(self._capture.conclude, key, None, "ended in the middle of an append"))
             return None
         node = self._capture.tracker.nodes.get(key)
-        if node is not None and node.parent is None:
+        if node is not None and node.parent is None and self._is_ours(node.root.caller):
             # Recorded by another handler of the same journal, which has not been told yet.
             node.owner.on_chain_error(error, run_id=run_id)
-        return self._turns.conclude(key) if self._capture.unsettled(key) is not None else None
+        root = self._capture.unsettled(key)
+        return self._turns.conclude(key) if root is not None and self._is_ours(root.caller) else None
 
     def _is_in_the_middle(self) -> bool:
         return self.handler.journal._intake.is_inside()
@@ -153,7 +159,7 @@ class _SettlesNow(_Settling):
         return _is_awaited()
 
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
-        steps = self._attend(inputs, run_id, about)
+        steps = self._attend(serialized, inputs, run_id, about)
         if steps is not None:
             try:
                 quiet_context().run(now, steps)
@@ -177,7 +183,7 @@ class _SettlesLater(_Settling):
         return not _is_awaited()
 
     async def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
-        steps = self._attend(inputs, run_id, about)
+        steps = self._attend(serialized, inputs, run_id, about)
         if steps is not None:
             prepared = begin(later(steps))
             try:

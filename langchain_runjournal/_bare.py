@@ -16,8 +16,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.base.id import uuid6
 
-from ._graph import Do
-from ._settle import Steps
+from ._steps import Do, Steps
 from .errors import NoMessages
 
 _MESSAGES: Final = "messages"

@@ -7,6 +7,7 @@ also writes down the tokens; everything else is here, under the lock of the trac
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -20,7 +21,10 @@ from ._turn import OnThreads, Turn
 from .events import DELTA, Event, Kind
 
 if TYPE_CHECKING:
+    from ._caller import Caller
     from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -47,26 +51,44 @@ class Capture:
         parent_run_id: Any,
         metadata: Mapping[str, Any] | None,
         name: str | None,
+        caller: Caller | None = None,
     ) -> Node | None:
-        """Something begins; a run with it, if it has no parent here. None if another handler records it."""
+        """Something begins; a run with it, if it has no parent here or is an attached graph on its own thread. None
+        if another handler records it."""
         metadata = metadata or _NOTHING
         # Of the task of the outermost graph: what is tried again there is everything in it.
         namespace = str(metadata.get("langgraph_checkpoint_ns") or "").partition("|")[0]
         # An update of a graph's state reports itself as a chain. It is no run.
         muted = name is not None and name.endswith("UpdateState")
-        node = self.tracker.open(run_id, parent_run_id, namespace, owner, muted=muted)
+        parent = parent_run_id if caller is None else None
+        node = self.tracker.open(run_id, parent, namespace if caller is None else "", owner, muted=muted)
         if node is not None and node.parent is None:
-            about = dict(metadata) if owner.graph is None else {**metadata, "runjournal_graph": owner.graph}
-            data: Data = {"thread_id": metadata.get("thread_id"), "name": name, "metadata": about}
+            about, thread_id = dict(metadata), metadata.get("thread_id")
+            if caller is not None:
+                node.root.caller, thread_id, about["runjournal_graph"] = caller, caller.thread_id, caller.graph
+                self._warn_of_used(node.root)
+            thread = None if thread_id is None else str(thread_id)
+            data: Data = {"thread_id": thread, "name": name, "metadata": about}
             if parent_run_id is not None:
                 data["parent_run_id"] = str(parent_run_id)
             self._put(node.root, "run.start", data)
         return node
 
+    def _warn_of_used(self, root: Root) -> None:
+        lane = self._journal._intake.lanes.get(root.run_id)
+        if lane is not None and lane.ended:
+            logger.warning(
+                "run id %s was used before: give each run an id of its own. What this one says is added to the old run, and"
+                " its thread is not settled if it is cut off",
+                root.run_id,
+            )
+
     def chain(self, node: Node, inputs: Any, metadata: Mapping[str, Any] | None, name: str | None) -> None:
         """A chain begins: the root, a task of a graph, or anything in between."""
         metadata = metadata or _NOTHING
         node.name = name
+        if node.parent is None and node.root.caller is not None:
+            metadata = {**metadata, "thread_id": node.root.caller.thread_id}
         node.is_task = node.parent is not None and bool(name) and metadata.get("langgraph_node") == name
         node.is_inner = node.is_task and "|" in str(metadata.get("langgraph_checkpoint_ns"))
         if node.parent is not None:
@@ -253,6 +275,8 @@ class Capture:
             self.threads.leave(root)
 
     def _tell_end(self, root: Root, ending: Data) -> None:
+        if root.turn is not None and ending.get("settled") is False:
+            self.threads.left_open(root.turn.thread_id, root.run_id)
         self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
 
     # --- turns on a thread, for graphs that are attached --------------------------------------------------------------
@@ -274,33 +298,20 @@ class Capture:
             self._tell_end(root, {**ending, "settled": False, "problem": problem})
         self.threads.leave(root)
 
-    def based(self, thread_id: str, checkpoint_id: str | None) -> None:
-        """The run on a thread is about to write its first checkpoint, behind this one."""
+    def checkpoint(self, thread_id: str, word: str, checkpoint_id: str | None) -> None:
+        """What a checkpoint is to the run on its thread, said once: `base`, behind which it begins to write; `resumed`, from
+        which it goes on, though it need not be the newest; `applied`, the first that holds what the run was given."""
         root = self.threads.oldest(thread_id)
-        if root is not None and root.turn is not None and not root.turn.based:
-            self._do(partial(self._based, root, root.turn, checkpoint_id))
+        turn = root.turn if root is not None else None
+        if root is None or turn is None or word in turn.said:
+            return
+        if word != "resumed" or (turn.resumes and "base" not in turn.said):
+            self._do(partial(self._say, root, turn, word, checkpoint_id))
 
-    def _based(self, root: Root, turn: Turn, checkpoint_id: str | None) -> None:
-        if not turn.based:
-            turn.based = True
-            self._put(root, "run.checkpoint", {"base": checkpoint_id}, late=False)
-
-    def resumed(self, thread_id: str, checkpoint_id: str) -> None:
-        """The run on a thread goes on from this checkpoint, which need not be the newest one."""
-        root = self.threads.oldest(thread_id)
-        if root is not None and root.turn is not None and root.turn.resumes and not root.turn.based:
-            self.tracker.do(partial(self._put, root, "run.checkpoint", {"resumed": checkpoint_id}, late=False))
-
-    def applied(self, thread_id: str, checkpoint_id: str) -> None:
-        """A checkpoint of a thread has been written that holds what the run there was given."""
-        root = self.threads.oldest(thread_id)
-        if root is not None and root.turn is not None and not root.turn.applied:
-            self._do(partial(self._applied, root, root.turn, checkpoint_id))
-
-    def _applied(self, root: Root, turn: Turn, checkpoint_id: str) -> None:
-        if not turn.applied:
-            turn.applied = True
-            self._put(root, "run.checkpoint", {"applied": checkpoint_id}, late=False)
+    def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
+        if word not in turn.said:
+            turn.said.add(word)
+            self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
 
     def _cut(self, node: Node, ending: Data) -> None:
         """A model call is cut off: it will be replaced, or its partial message stands."""

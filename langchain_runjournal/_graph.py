@@ -6,18 +6,16 @@ loses those that it does not know. What cannot be written this way is left alone
 
 from __future__ import annotations
 
-import contextvars
 import operator
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
-from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
 from langgraph.channels.base import BaseChannel
 from langgraph.pregel import Pregel
 from langgraph.types import StateUpdate
 
+from ._steps import Do
 from .saver import JournalSaver
 
 _START: Final = "__start__"
@@ -25,15 +23,6 @@ _ROOT: Final = "__root__"
 _MESSAGES: Final = "messages"
 CLEAR: Final = (StateUpdate(None, "__end__"),)
 """The superstep that keeps what finished tasks have written, and drops the tasks that have not finished."""
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Do(Generic[_T]):
-    """Something that takes time, in both ways of doing it. What decides is written once, and yields these."""
-
-    now: Callable[[], _T]
-    later: Callable[[], Awaitable[_T]]
 
 
 class Shape:
@@ -134,10 +123,3 @@ def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) ->
     if checkpoint_id is not None:
         configurable["checkpoint_id"] = checkpoint_id
     return {"configurable": configurable}
-
-
-def quiet_context() -> contextvars.Context:
-    """The context that we are in, but for the run that we may be called from: it would be told of a part that is none."""
-    context = contextvars.copy_context()
-    context.run(var_child_runnable_config.set, None)
-    return context

@@ -1,28 +1,25 @@
 """Settling: make the thread of a run agree with the journal, through the graph that wrote it.
 
 Rule: everything is decided from the journal and the thread, nothing from what happens to be in memory, so that a Stop and a
-crash are settled by the same code. What is decided is written once, as generators that yield what takes time (`Do`); it is
-done on the thread that asks (`now`) or awaited (`later`).
+crash are settled by the same code.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from . import _transcript
 from ._evidence import Call, Evidence, look_up
-from ._graph import CLEAR, Do, Shape, Threads, quiet_context
+from ._graph import CLEAR, Shape, Threads
 from ._messages import as_messages, load
-from ._pairs import Known, Request
+from ._pairs import Known, Request, walk
 from ._partial import MARK
 from ._settlement import Plan, come_in, plan
+from ._steps import Do, Steps, off_loop, wait_for
 from ._turn import Settling
 from .errors import RunJournalError, SettlementTimeout
 from .events import Event, Run, RunStatus
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _T = TypeVar("_T")
-Steps: TypeAlias = Generator[Do[Any], Any, _T]
 Outcome: TypeAlias = Literal["settled", "whole", "moved_on", "left_alone", "held", "failed"]
 
 _FINAL: Final = ("settled", "whole", "moved_on", "left_alone")
@@ -82,6 +78,7 @@ class Settler:
         self._journal = journal
         self._threads = threads
         self._saver = saver
+        self._warned = False
 
     def is_ours(self, run: Run) -> bool:
         """Whether the run is one of this graph: a journal may hold those of many."""
@@ -125,6 +122,11 @@ class Settler:
             if not (yield wait_for(other, _PATIENCE)):
                 raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
 
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(what)
+
     def _flush(self) -> Steps[None]:
         try:
             yield Do(partial(self._journal.flush, _PATIENCE), partial(self._journal.aflush, _PATIENCE))
@@ -161,6 +163,9 @@ class Settler:
         before = about.before or _checkpoint_id(state)
         done = partial(Settlement, run_id=run.run_id, thread_id=thread_id, before=before)
         if shape.problem is not None:
+            self._warn(
+                f"the runs of {self._threads.name!r} are journaled, and their threads left as they are: {shape.problem}"
+            )
             return done(outcome="left_alone", reason=shape.problem)
         if state.interrupts and not over_pause:
             return done(outcome="held", reason="it waits for a human")
@@ -169,6 +174,7 @@ class Settler:
         if about.resumed is not None and not about.has_base:
             state = yield from self._back(run, about, about.resumed, state)
         about.since = yield from self._since(about, state)
+        yield from self._settle_inner(thread_id, about)
         added: dict[str, Mapping[str, Any]] = {}
         for turn in range(_ROUNDS):
             found = shape.messages(state.values)
@@ -190,7 +196,6 @@ class Settler:
             return done(
                 outcome="left_alone", reason="its state does not keep what is written to it", messages=tuple(added.values())
             )
-        yield from self._settle_inner(thread_id, about)
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
 
@@ -254,6 +259,7 @@ class Settler:
             todo = plan(as_messages(found), (), about.ask, run_id=about.run_id, applied=True)
             if todo.add or is_left(state):
                 yield self._threads.write(thread_id, namespace, supersteps(shape, found, todo.add))
+            about.see([*as_messages(found), *todo.add])
 
     def _off(self, work: Callable[[], _T]) -> Do[_T]:
         return off_loop(self._journal, work)
@@ -280,6 +286,7 @@ class _About:
         self._evidence = Evidence(run_id, events, reason)
         self._nothing = Known(run_id=run_id, cause=reason)
         self._elsewhere: dict[Call, Known] = {}
+        self._inside: dict[Call, Any] = {}
         self.unknown: set[Call] = set()
         """What was asked, and neither this run knows nor anybody else who has been asked."""
 
@@ -288,7 +295,16 @@ class _About:
         known = self._evidence.known(call) or self._elsewhere.get(call)
         if known is None:
             self.unknown.add(call)
+        if call in self._inside:
+            return replace(known or self._nothing, result=self._inside[call])
         return known or self._nothing
+
+    def see(self, messages: Sequence[Any]) -> None:
+        """The thread of a graph inside: what it holds comes out of it again later, under the ids that it has there."""
+        for place, slots in walk(messages).slots.items():
+            for slot in slots:
+                if slot.result is not None and not slot.synthetic:
+                    self._inside[messages[place].id, str(slot.request.id)] = messages[slot.result]
 
     def learn(self, found: Mapping[Call, Known]) -> None:
         self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
@@ -322,84 +338,3 @@ def _checkpoint_id(state: Any) -> str | None:
 
 def _told(message: Any) -> dict[str, Any]:
     return {"id": message.id, "type": message.type, "origin": message.additional_kwargs.get(MARK, {}).get("origin")}
-
-
-class Waited(Protocol):
-    """Something that comes to its end."""
-
-    @property
-    def done(self) -> concurrent.futures.Future[None]:
-        """Has a result then."""
-
-    @property
-    def thread(self) -> int:
-        """Where it goes on: whoever waits for it there without giving way waits for ever."""
-
-
-def wait_for(other: Waited, seconds: float, *, always: bool = True) -> Do[bool]:
-    """Wait until something is over, and whether it is. `always`: also where that cannot be done by giving way."""
-
-    def here() -> bool:
-        if always and other.thread != threading.get_ident():
-            concurrent.futures.wait([other.done], seconds)
-        return other.done.done()
-
-    async def giving_way() -> bool:
-        await asyncio.wait([asyncio.wrap_future(other.done)], timeout=seconds)
-        return other.done.done()
-
-    return Do(here, giving_way)
-
-
-def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:
-    """Something that a journal does, which may block."""
-    return Do(work, partial(journal._off_loop, work))
-
-
-def now(steps: Steps[_T]) -> _T:
-    """Do it here."""
-    try:
-        do = next(steps)
-        while True:
-            try:
-                value = do.now()
-            except BaseException as exc:  # noqa: BLE001 - the steps decide what to do about it
-                do = steps.throw(exc)
-            else:
-                do = steps.send(value)
-    except StopIteration as stop:
-        result: _T = stop.value
-        return result
-
-
-async def later(steps: Steps[_T]) -> _T:
-    """Same as `now`, without blocking the loop."""
-    try:
-        do = next(steps)
-        while True:
-            try:
-                value = await do.later()
-            except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - the same
-                do = steps.throw(exc)
-            else:
-                do = steps.send(value)
-    except StopIteration as stop:
-        result: _T = stop.value
-        return result
-
-
-_going_on: Final[set[asyncio.Task[Any]]] = set()
-"""The loop itself holds its tasks weakly."""
-
-
-def begin(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-    """A task for what is brought to its end, whoever waits for it."""
-    task = quiet_context().run(asyncio.ensure_future, work)
-    _going_on.add(task)
-    task.add_done_callback(_going_on.discard)
-    return task
-
-
-async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Whoever waits may be cancelled once more. What has begun is brought to its end."""
-    return await asyncio.shield(begin(work))

@@ -20,12 +20,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from . import _translate
 from ._translate import Data
 from ._turn import Turn
+
+if TYPE_CHECKING:
+    from ._caller import Caller
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -48,8 +51,6 @@ class Owner(Protocol):
 
     streaming: dict[int, Node]
     """The model calls whose tokens it writes down."""
-    graph: str | None
-    """The graph that it is attached to."""
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID) -> Any:
         """Tell it that a chain has failed."""
@@ -82,6 +83,8 @@ class Root:
     def __init__(self, run_id: str, *, muted: bool) -> None:
         self.run_id = run_id
         self.muted = muted
+        self.caller: Caller | None = None
+        """Its graph, if that is attached."""
         self.turn: Turn | None = None
         """Its turn on a thread, if its graph is attached and so settles it."""
         self.loop = _on_a_loop()

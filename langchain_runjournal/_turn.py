@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ._tracker import Root
 
+_MOST_OPEN: Final = 10_000
 _MOST_LATE: Final = 1_000
 """Threads with late results that are remembered: of the others, the guard looks them up in the journal."""
 
@@ -17,7 +20,19 @@ _MOST_LATE: Final = 1_000
 class Turn:
     """A run of an attached graph on its thread, until the thread is whole again."""
 
-    __slots__ = ("applied", "based", "done", "ending", "graph", "key", "mode", "resumes", "thread", "thread_id", "waits")
+    __slots__ = (
+        "_task",
+        "done",
+        "ending",
+        "graph",
+        "key",
+        "mode",
+        "resumes",
+        "said",
+        "thread",
+        "thread_id",
+        "waits",
+    )
 
     def __init__(self, thread_id: str, graph: str, mode: str, key: int) -> None:
         self.thread_id = thread_id
@@ -29,19 +44,34 @@ class Turn:
         """Whether it has not begun to work, until what was left on the thread is settled."""
         self.resumes = False
         """Whether it takes up another one."""
-        self.based = False
-        """Whether it has written to the thread, or is about to."""
-        self.applied = False
-        """Whether the thread holds what the run was given."""
+        self.said: set[str] = set()
+        """What has been said of its checkpoints."""
         self.ending: dict[str, Any] | None = None
         """How it has ended, until its thread is settled and everybody is told."""
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.thread = threading.get_ident()
         """Where it began: whoever waits for it there without giving way waits for ever."""
+        self._task = _current_task()
+
+    def is_leaving(self) -> bool:
+        """Whether it looks as if its end is on its way: it is being cancelled, or the loop that we are on closes a stream
+        that somebody has dropped. Which one, nobody can say."""
+        task = self._task() if self._task is not None else None
+        if task is not None and not task.done() and getattr(task, "cancelling", int)() > 0:
+            return True
+        return any(type(one.get_coro()).__name__ == "async_generator_athrow" for one in asyncio.all_tasks())
 
     def is_settled_at_once(self, ending: dict[str, Any]) -> bool:
         """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
         return self.mode == "always" or (self.mode == "on_stop" and ending["status"] == "interrupted")
+
+
+def _current_task() -> weakref.ref[asyncio.Task[Any]] | None:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return None if task is None else weakref.ref(task)
 
 
 class Settling:
@@ -60,6 +90,7 @@ class OnThreads:
         self._turns: dict[str, list[Root]] = {}
         self.settling: dict[str, Settling] = {}
         """By thread, the settlement that is at work: there is never more than one."""
+        self._open: dict[str, dict[str, None]] = {}
         self.late: dict[str, set[str]] = {}
         """By thread, the runs that have got results after their end: a made-up one may stand in their place."""
 
@@ -98,6 +129,16 @@ class OnThreads:
     def oldest(self, thread_id: str) -> Root | None:
         """The run that writes the thread: a newer one waits for it to end before it reads or writes anything."""
         return next(iter(list(self._turns.get(thread_id, ()))), None)
+
+    def left_open(self, thread_id: str, run_id: str) -> None:
+        """A run has ended, and its thread is not settled."""
+        self._open.setdefault(thread_id, {})[run_id] = None
+        while len(self._open) > _MOST_OPEN:
+            self._open.pop(next(iter(self._open)))
+
+    def take_open(self, thread_id: str) -> list[str]:
+        """Those, of which the store may not know yet. Forgotten by this: if they stay open, that is said again."""
+        return list(self._open.pop(thread_id, ()))
 
     def came_late(self, thread_id: str, run_id: str) -> None:
         """A run has got a result after its end."""

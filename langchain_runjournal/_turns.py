@@ -18,8 +18,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ._evidence import Evidence
-from ._graph import Do, Threads, quiet_context
-from ._settle import Settlement, Settler, Steps, later, now, off_loop, to_its_end, wait_for
+from ._graph import Threads
+from ._settle import Settlement, Settler
+from ._steps import Do, Steps, later, now, off_loop, quiet_context, to_its_end, wait_for
 from ._turn import Turn
 from .errors import InvalidArgument, RunJournalError
 from .events import Event, Run, RunStatus
@@ -78,6 +79,12 @@ class Turns:
         # Newer ones may be there already, which wait for this one.
         older = next((place + 1 for place, run in enumerate(runs) if run.run_id == run_id), 0)
         before = [run for run in runs[older:] if self._settler.is_ours(run)]
+        # What the store could not be told yet is known here.
+        listed = {run.run_id for run in runs}
+        for left in self._capture.threads.take_open(turn.thread_id):
+            if left not in listed:
+                run = yield self._off(partial(self._journal.run, left))
+                before = [run, *before] if self._settler.is_ours(run) else before
         for run in reversed(before):
             if run.status == RunStatus.PAUSED and run is not before[0]:
                 continue  # the conversation has gone on since
@@ -85,7 +92,9 @@ class Turns:
                 continue
             if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
                 continue
-            yield from self._settle_before(run, run_id)
+            result = yield from self._settle_before(run, run_id)
+            if not result.is_final:
+                self._capture.threads.left_open(turn.thread_id, run.run_id)
         ours = self._capture.threads.late.pop(turn.thread_id, set())
         for run in before:
             if run.run_id in ours or (run is before[0] and (yield from self._has_late(run))):
@@ -105,7 +114,10 @@ class Turns:
             if root.over:
                 yield wait_for(other, _SETTLING, always=True)
             else:
-                yield wait_for(other, _LEAVING, always=False)
+                give_up = time.monotonic() + _SETTLING
+                while not (yield wait_for(other, _LEAVING, always=False)):
+                    if time.monotonic() > give_up or not other.is_leaving():
+                        break
                 if not other.done.done():
                     logger.warning(
                         "run %s is going on on thread %s, where another one begins: one of them will lose what it writes",

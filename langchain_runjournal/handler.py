@@ -16,6 +16,7 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
 from . import _translate
+from ._caller import Caller, attached_caller
 from ._capture import delta_is_visible
 from ._journal import RunJournal
 from ._segments import encode_text, encode_value
@@ -80,8 +81,6 @@ class JournalCallbackHandler(GraphCallbackHandler):
         self.capture_invoke = capture_invoke
         self._capture = journal._capture
         self._tracker = self._capture.tracker
-        self.graph: str | None = None
-        """The name of the graph that it is attached to, if it is (see `attach`)."""
         self.streaming: dict[int, Node] = {}
         """The model calls whose tokens are written down here, until they are over."""
         if capture_invoke:
@@ -208,8 +207,9 @@ class JournalCallbackHandler(GraphCallbackHandler):
     @_never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
         """A chain, a graph or a task of a graph begins."""
-        name = _name(serialized, about)
-        self._begin(name, run_id, about, lambda node: self._capture.chain(node, inputs, about.get("metadata"), name))
+        name, caller = _name(serialized, about), attached_caller(self.journal)
+        told = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
+        self._begin(name, run_id, about, told, caller)
 
     @_never_raises
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -273,11 +273,18 @@ class JournalCallbackHandler(GraphCallbackHandler):
         else:
             self._tracker.do(work)
 
-    def _begin(self, name: str | None, run_id: Any, about: dict[str, Any], tell: Callable[[Node], None]) -> None:
+    def _begin(
+        self,
+        name: str | None,
+        run_id: Any,
+        about: dict[str, Any],
+        tell: Callable[[Node], None],
+        caller: Caller | None = None,
+    ) -> None:
         parent = about.get("parent_run_id") or self._fallback_around()
 
         def work() -> None:
-            node = self._capture.begin(self, run_id, parent, about.get("metadata"), name)
+            node = self._capture.begin(self, run_id, parent, about.get("metadata"), name, caller)
             if node is not None:
                 tell(node)
 

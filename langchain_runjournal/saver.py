@@ -197,7 +197,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         try:
             asked = config["configurable"]
             if not asked.get("checkpoint_ns"):
-                self.journal._capture.based(_thread(config), asked.get("checkpoint_id"))
+                self.journal._capture.checkpoint(_thread(config), "base", asked.get("checkpoint_id"))
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 
@@ -205,7 +205,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         """Tell the journal that what tasks of the outermost graph gave is in its state now."""
         try:
             if metadata.get("source") == "loop" and not config["configurable"].get("checkpoint_ns"):
-                self.journal._capture.applied(_thread(config), checkpoint["id"])
+                self.journal._capture.checkpoint(_thread(config), "applied", checkpoint["id"])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 
@@ -247,7 +247,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         """Tell the journal if a run goes on from a checkpoint that it has asked for."""
         try:
             if found is not None and _place(config) is not config:
-                self.journal._capture.resumed(_thread(config), config["configurable"][RESUME])
+                self.journal._capture.checkpoint(_thread(config), "resumed", config["configurable"][RESUME])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
         return found

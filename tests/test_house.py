@@ -82,7 +82,20 @@ TWINS = [name for name in vars(RunJournal) if not name.startswith("_") and f"a{n
 
 def test_what_may_block_has_a_twin() -> None:
     """Every public method that may wait, and no other."""
-    assert set(TWINS) == {"claim", "close", "flush", "follow", "prune", "read", "recover", "resume_config", "run", "runs", "stop", "transcript"}
+    assert set(TWINS) == {
+        "claim",
+        "close",
+        "flush",
+        "follow",
+        "prune",
+        "read",
+        "recover",
+        "resume_config",
+        "run",
+        "runs",
+        "stop",
+        "transcript",
+    }
 
 
 @pytest.mark.parametrize("name", TWINS)

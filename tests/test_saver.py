@@ -582,7 +582,12 @@ def test_a_forked_child_writes_as_well(db: Path, journals: Callable[..., RunJour
 def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each checkpoint that a step of the outermost graph has left, once it is written. No other, and none that failed."""
     told: list[tuple[str, str]] = []
-    monkeypatch.setattr(journal._capture, "applied", lambda *given: told.append(given), raising=False)
+
+    def tell(thread_id: str, word: str, checkpoint_id: str) -> None:
+        if word == "applied":
+            told.append((thread_id, checkpoint_id))
+
+    monkeypatch.setattr(journal._capture, "checkpoint", tell)
 
     class Failing(InMemorySaver):
         def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
@@ -622,7 +627,7 @@ def test_a_journal_that_stumbles_over_a_checkpoint_harms_nobody(
     def stumble(*given: Any) -> None:
         raise RuntimeError("stumbled")
 
-    monkeypatch.setattr(journal._capture, "applied", stumble, raising=False)
+    monkeypatch.setattr(journal._capture, "checkpoint", stumble)
     saver = JournalSaver(InMemorySaver(), journal)
     saver.put(config_of(), empty_checkpoint(), {"source": "loop"}, {})
     assert saver.get_tuple(config_of()) is not None

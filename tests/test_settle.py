@@ -634,6 +634,19 @@ def test_never_only_recover_settles(journal: RunJournal) -> None:
     assert shown(asked.seen[-1]) == [*CUT, "U next"]
 
 
+def test_never_also_means_what_was_stopped(journal: RunJournal) -> None:
+    """The half of its answer is in the journal, and comes into the thread by `recover`."""
+    agent = attach(
+        made_by_hand(model([*words("one "), KeyboardInterrupt()]), [], checkpointer=InMemorySaver()), journal, settle="never"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke(say("hi"), THREAD)
+    [run] = journal.runs()
+    assert (run.status, run.settled, thread(agent)) == ("interrupted", False, ["U hi"])
+    assert [report.outcome for report in journal.recover(agent)] == ["settled"]
+    assert thread(agent) == ["U hi", "A~ one "]
+
+
 def test_never_the_next_message_comes_to_what_langgraph_has_left(journal: RunJournal) -> None:
     """So it is, for those who ask for it."""
     tools = Tools()

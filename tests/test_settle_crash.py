@@ -27,7 +27,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langchain_runjournal import RunJournal, attach, errors
+from langchain_runjournal import Event, RunJournal, attach, errors
 from tests._agents import asks, words
 from tests.test_settle import (
     THREAD,
@@ -501,6 +501,29 @@ def test_two_programs_settle_at_once(second: str, forker: Forker, tmp_path: Path
         assert reports == ["settled"]
     after = _settled(home, "hand", "recover")
     assert _told(after[: len(wanted)]) == _told(wanted)
+
+
+def test_a_new_message_settles_what_another_program_has_claimed_and_left(forker: Forker, tmp_path: Path) -> None:
+    """It waits for the other one, which could not settle because of that very message, and does it in its place."""
+    home = tmp_path / "home"
+    _killed(forker, home, "agent", "async", "tools", False)
+    with opened(home, "agent") as world, RunJournal(home / "runs.db") as other:
+        [run] = other.runs(status="running")
+        assert other.claim(run.run_id)
+        look = world.journal.run
+
+        def looking(run_id: str) -> Any:
+            found = look(run_id)
+            if run_id == run.run_id and not found.ended:
+                ending = {"status": "interrupted", "cause": "crash", "settled": False}
+                other.append(Event(run_id=run_id, kind="run.end", data=ending))
+                other.flush()
+            return found
+
+        world.journal.run = looking  # type: ignore[method-assign]
+        world.agent.invoke(human("next"), THREAD)
+        assert without_recovered(shown(world.asked.seen[-1])) == [*EXPECTED["tools"], "U next"]
+        assert [event.kind for event in other.read(run.run_id)].count("run.end") == 1
 
 
 def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, tmp_path: Path) -> None:

@@ -359,18 +359,29 @@ def test_a_router_that_raises(journal: RunJournal) -> None:
     assert journal.run(run.run_id).settled
 
 
-def test_a_join_is_not_left_half_full(journal: RunJournal) -> None:
-    """Two nodes that a third one waits for: after a run in which one of them broke, the third still waits for both."""
-    asked, joined = model(*TURNS), []
+@pytest.mark.parametrize("routed", [False, True])
+def test_a_join_is_not_left_half_full(routed: bool, journal: RunJournal) -> None:
+    """Two nodes that a third one waits for, one of them later than the other: after a run in which one broke, the third
+    still waits for both."""
+    asked, order = model(*TURNS, words("more")), []
     graph = StateGraph(MessagesState)
+    # The first one, so that it would be the one to write in the name of.
+    graph.add_node("aside", lambda state: order.append("aside"))
+    graph.add_node("before", lambda state: {})
     graph.add_node("talk", talking(asked))
-    graph.add_node("aside", lambda state: {})
-    graph.add_node("join", lambda state: joined.append(messages_of(state)[-1].type))
-    graph.add_edge(START, "talk")
-    graph.add_edge(START, "aside")
+    graph.add_node("join", lambda state: order.append(shown(messages_of(state))[-1]))
+    if routed:
+        graph.add_conditional_edges(START, lambda state: ["talk", "before"], ["talk", "before"])
+    else:
+        graph.add_edge(START, "talk")
+        graph.add_edge(START, "before")
+    graph.add_edge("before", "aside")
     graph.add_edge(["talk", "aside"], "join")
-    _three_turns(attach(graph.compile(checkpointer=InMemorySaver()), journal), asked, journal)
-    assert joined == ["ai", "ai"]
+    agent = attach(graph.compile(checkpointer=InMemorySaver()), journal)
+    _three_turns(agent, asked, journal)
+    assert order == ["aside", "A hello", "aside", "A fine"]
+    agent.invoke(say("again"), THREAD)
+    assert order[4:] == ["aside", "A more"]
 
 
 # --- states that cannot be written --------------------------------------------------------------------------------------
@@ -491,6 +502,9 @@ def test_graphs_in_graphs(checkpointer: Any, journal: RunJournal) -> None:
     assert without_recovered(thread(agent)) == CUT
     state = agent.get_state(THREAD, subgraphs=True)
     assert (state.next, state.tasks) == ((), ())
+    if checkpointer is True:
+        inner = agent.get_state({"configurable": {"thread_id": "t", "checkpoint_ns": "inner"}})
+        assert (without_recovered(shown(inner.values["messages"])), inner.next) == (CUT, ())
     agent.invoke(say("next"), THREAD)
     seen = without_recovered(shown(asked.seen[-1]))
     assert [line for line in seen if line.startswith("T")] == CUT[2:]
@@ -760,11 +774,19 @@ def test_as_a_part_of_something_else(way: str, attached: bool, journal: RunJourn
     given: Any = "hi" if way == "sequence" else say("hi")
     with pytest.raises(RuntimeError, match="boom"):
         around.invoke(given, config)
-    [run] = journal.runs()
-    assert kinds(journal, run.run_id).count("run.end") == 1
+    # On a thread of its own the graph is a run of its own, also inside of another one.
+    each = 2 if attached and way != "node" else 1
+    runs = journal.runs()
+    assert len(runs) == each
+    for run in runs:
+        assert kinds(journal, run.run_id).count("run.end") == 1
+    if way != "node":
+        [settled] = [run for run in runs if "run.settled" in kinds(journal, run.run_id)]
+        assert settled.name == agent.get_name()
+        assert agent.get_state(THREAD).next == ()
     around.invoke("next" if way == "sequence" else say("next"), config)
     assert shown(asked.seen[-1])[-1] == "U next"
-    assert len(journal.runs()) == 2
+    assert len(journal.runs()) == 2 * each
 
 
 def test_a_run_id_of_the_caller(journal: RunJournal) -> None:

@@ -23,7 +23,7 @@ _FORM = re.compile(r"(?P<kind>[UASTR])(?P<mark>[+*~]?)(?P<id>\w*)(\((?P<calls>.+
 
 def message(text: str) -> Any:
     """U1 a human, A1(c1,c2) an AI message with requests, T(c1) a result, S1 a system message, R1 the removal of a message.
-    Behind the letter, + says recovered, * synthetic, ~ partial. Without a number it has no id. Words stand behind a colon."""
+    Behind the letter, + says recovered, * synthetic, ~ partial. Without a number it has no id. Words are behind a colon."""
     found = _FORM.fullmatch(text)
     assert found, text
     kind, calls = found["kind"], (found["calls"] or "").split(",") if found["calls"] else []
