@@ -368,6 +368,7 @@ def test_a_join_is_not_left_half_full(routed: bool, journal: RunJournal) -> None
     # The first one, so that it would be the one to write in the name of.
     graph.add_node("aside", lambda state: order.append("aside"))
     graph.add_node("before", lambda state: {})
+    graph.add_node("then", lambda state: {})
     graph.add_node("talk", talking(asked))
     graph.add_node("join", lambda state: order.append(shown(messages_of(state))[-1]))
     if routed:
@@ -375,7 +376,8 @@ def test_a_join_is_not_left_half_full(routed: bool, journal: RunJournal) -> None
     else:
         graph.add_edge(START, "talk")
         graph.add_edge(START, "before")
-    graph.add_edge("before", "aside")
+    graph.add_edge("before", "then")
+    graph.add_edge("then", "aside")
     graph.add_edge(["talk", "aside"], "join")
     agent = attach(graph.compile(checkpointer=InMemorySaver()), journal)
     _three_turns(agent, asked, journal)
