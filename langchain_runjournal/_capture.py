@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _given, _translate
-from ._partial import is_visible
 from ._tracker import Node, Owner, Root, Tracker, key_of
 from ._translate import Data
 from ._turn import OnThreads, Turn
@@ -394,9 +393,3 @@ class Capture:
 def _result_of(message: Any) -> tuple[Any, ...]:
     """What of a tool message the model or the program sees; its name and id may be filled in on the way."""
     return message.content, message.artifact, message.status
-
-
-def delta_is_visible(data: Data) -> bool:
-    """Whether a delta shows the user anything."""
-    text = data.get("text")
-    return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))

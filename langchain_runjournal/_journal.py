@@ -270,8 +270,6 @@ class RunJournal:
         self._check_open()
         return self._stops.add(run_id, callback)
 
-    # --- settling ---------------------------------------------------------------------------------------------------
-
     def recover(self, graph: Pregel[Any, Any, Any, Any]) -> list[Settlement]:
         """Settle what all dead runs of a graph left in their threads, oldest first: at start-up, say. One report a run.
 
@@ -288,8 +286,7 @@ class RunJournal:
     def resume_config(self, run_id: str) -> RunnableConfig:
         """The config with which `invoke(None, config)` of the attached graph takes a run up again, where it was cut off.
 
-        Only what had not finished runs again; what the settlement wrote is no longer part of the thread then. Raises
-        `NothingToResume` where no checkpoint was written, and for a run that is complete.
+        Only what had not finished runs again, and what the settlement wrote leaves the thread. Raises `NothingToResume`.
         """
         return _resume.resume_config(self.run(run_id), self.read(run_id))
 

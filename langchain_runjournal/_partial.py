@@ -79,6 +79,12 @@ def is_visible(content: Any) -> bool:
     return isinstance(content, list) and any(_shows(block) for block in content)
 
 
+def delta_is_visible(data: Data) -> bool:
+    """Whether a delta shows the user anything."""
+    text = data.get("text")
+    return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))
+
+
 def _kept(content: str | list[Any]) -> str | list[Any] | None:
     if isinstance(content, str):
         return content if is_visible(content) else None

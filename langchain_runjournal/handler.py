@@ -17,8 +17,8 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 
 from . import _translate
 from ._caller import Caller, attached_caller
-from ._capture import delta_is_visible
 from ._journal import RunJournal
+from ._partial import delta_is_visible
 from ._segments import encode_text, encode_value
 from ._spool import TEXT, VALUE
 from ._tracker import Node, key_of, stack

@@ -347,6 +347,7 @@ def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durabi
             interrupted(conversation)
         else:
             asyncio.run(conversation.whole())
+    assert all(run.ended and run.settled for run in journal.runs(limit=None))
 
 
 def interrupted(conversation: Conversation) -> None:
@@ -485,6 +486,7 @@ def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: 
     with contextlib.ExitStack() as stack, nothing_is_wrong():
         keeps = InMemorySaver() if saver == "memory" else stack.enter_context(SqliteSaver.from_conn_string(":memory:"))
         Blocking(journal, kind, keeps, durability, ending).converse()
+    assert all(run.ended and run.settled for run in journal.runs(limit=None))
 
 
 # --- the limit of steps -----------------------------------------------------------------------------------------------
@@ -549,3 +551,4 @@ def test_wild_conversation(journal: RunJournal, seed: int) -> None:
             asyncio.run(wild.converse())
     except BaseException as exc:
         raise AssertionError(f"seed {seed}: {exc}\n{wild}") from exc
+    assert all(run.ended and run.settled for run in journal.runs(limit=None)), f"seed {seed}"
