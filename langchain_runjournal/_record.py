@@ -50,8 +50,9 @@ def record_partial_ai_message(
     left to run.
 
     It does nothing, and returns False, when the thread has a message of that id already, whole or partial, when there is
-    nothing to be seen in `message`, and when the thread waits for a human or, as far as the journal of an attached graph
-    knows, a run is going on; of a breakpoint, a bare checkpointer knows nothing. No other message is changed. An attached graph does all of this by itself.
+    nothing to be seen in `message`, and when the thread waits for a human (a bare checkpointer knows of `interrupt`, but of
+    no breakpoint) or, as far as the journal of an attached graph knows, a run is going on. No other message is changed. An
+    attached graph does all of this by itself.
     """
     return quiet_context().run(now, _record(target, _thread_of(config), _checked(message), cause))
 
