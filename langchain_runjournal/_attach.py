@@ -209,4 +209,8 @@ class _SettlesLater(_Settling):
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
         steps = self._conclude(error, run_id)
         if steps is not None:
-            await to_its_end(later(steps))
+            work = begin(later(steps))
+            # Cancelled before its first step, with its loop, it would tell nobody.
+            tell = partial(self._capture.conclude, key_of(run_id), None, "cut off")
+            work.add_done_callback(lambda _: self._capture.tracker.do(tell))
+            await asyncio.shield(work)

@@ -8,16 +8,14 @@ also writes down the tokens; everything else is here, under the lock of the trac
 from __future__ import annotations
 
 import logging
-import weakref
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _given, _translate
-from ._tracker import Node, Owner, Root, Tracker, key_of
+from ._ends import Ends
+from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
-from ._turn import OnThreads, Turn
-from .events import DELTA, Event, Kind
+from .events import DELTA
 
 if TYPE_CHECKING:
     from ._caller import Caller
@@ -28,16 +26,12 @@ logger = logging.getLogger("langchain_runjournal")
 _NOTHING: Mapping[str, Any] = {}
 
 
-class Capture:
+class Capture(Ends):
     """All handlers of one journal."""
 
     def __init__(self, journal: RunJournal) -> None:
-        # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
-        self._journal = weakref.proxy(journal)
-        self.tracker = Tracker()
+        super().__init__(journal)
         self.tracker.on_gone = self._gone
-        self.threads = OnThreads(self.tracker.do)
-        self._unsettled: dict[int, Root] = {}
         self.evidence: dict[tuple[str, int], Any] = {}
         """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
 
@@ -202,7 +196,7 @@ class Capture:
         data = _given.result_data(output, node.tool_call_id)
         self._result(root, data, node.id, node.parent.inside if node.parent is not None else None)
         if root.over and root.turn is not None and "message" in data:
-            self.threads.came_late(root.turn.thread_id, root.run_id)
+            self.threads.came_late(root.turn, root.run_id)
         if node.namespace and not root.over and "message" in data:
             for message in _given.tool_messages(output):
                 root.scope(node.namespace).results[message.tool_call_id] = message
@@ -273,45 +267,6 @@ class Capture:
             self._tell_end(root, {**ending, "settled": False})
             self.threads.leave(root)
 
-    def _tell_end(self, root: Root, ending: Data) -> None:
-        if root.turn is not None and ending.get("settled") is False:
-            self.threads.left_open(root.turn.thread_id, root.run_id)
-        self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
-
-    # --- turns on a thread, for graphs that are attached --------------------------------------------------------------
-
-    def unsettled(self, key: int) -> Root | None:
-        """The run whose root this is, if it has ended and its thread is to be settled before that is told."""
-        return self._unsettled.get(key)
-
-    def conclude(self, key: int, settled: Data | None, problem: str | None) -> None:
-        """Tell the end of a run, now that its thread has been settled, or could not be, for some `problem`."""
-        root = self._unsettled.pop(key, None)
-        if root is None or root.turn is None:
-            return
-        ending = root.turn.ending or {"status": "interrupted"}
-        if settled is not None:
-            self._put(root, "run.settled", settled, late=False)
-            self._tell_end(root, ending)
-        else:
-            self._tell_end(root, {**ending, "settled": False, "problem": problem})
-        self.threads.leave(root)
-
-    def checkpoint(self, thread_id: str, word: str, checkpoint_id: str | None) -> None:
-        """What a checkpoint is to the run on its thread, said once: `base`, behind which it begins to write; `resumed`, from
-        which it goes on, though it need not be the newest; `applied`, the first that holds what the run was given."""
-        root = self.threads.oldest(thread_id)
-        turn = root.turn if root is not None else None
-        if root is None or turn is None or word in turn.said:
-            return
-        if word != "resumed" or (turn.resumes and "base" not in turn.said):
-            self._do(partial(self._say, root, turn, word, checkpoint_id))
-
-    def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
-        if word not in turn.said:
-            turn.said.add(word)
-            self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
-
     def _cut(self, node: Node, ending: Data) -> None:
         """A model call is cut off: it will be replaced, or its partial message stands."""
         root = node.root
@@ -338,13 +293,6 @@ class Capture:
         if node.parent is None:
             self.tracker.close(node)
             self._end(root, ending, told=False)
-
-    def _do(self, work: Callable[[], object]) -> None:
-        # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
-        if self._journal._intake.is_inside():
-            self.tracker.do_later(work)
-        else:
-            self.tracker.do(work)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
@@ -382,12 +330,6 @@ class Capture:
     def _asked(self, root: Root) -> str | None:
         asked: str | None = self._journal.stop_requested(root.run_id)
         return asked
-
-    def _put(self, root: Root, kind: Kind, data: Data, call_id: str | None = None, *, late: bool | None = None) -> None:
-        if root.over if late is None else late:
-            data["late"] = True
-        if not root.muted:
-            self._journal.append(Event(run_id=root.run_id, kind=kind, data=data, call_id=call_id))
 
 
 def _result_of(message: Any) -> tuple[Any, ...]:

@@ -93,6 +93,7 @@ def _after_fork(child: bool) -> None:
             journal._finalizer.detach()
             journal._readers = Readers()
             journal._intake = _fall_asleep(journal, journal._intake)
+            journal._capture.after_fork()
 
 
 def _in_child() -> None:

@@ -151,9 +151,15 @@ class Settler:
             if other.status == RunStatus.RUNNING:
                 if not (yield self._off(partial(self._journal._writer.janitor.is_free, other))):
                     return "held", f"run {other.run_id} goes on on the same thread"
-            elif other.settled:
+            elif other.settled or (yield from self._took_up(other)):
                 return "moved_on", f"run {other.run_id} came after it"
         return None
+
+    def _took_up(self, other: Run) -> Steps[bool]:
+        """Whether a newer run that is not settled goes on where older ones were cut off: it stands for them, then."""
+        events = yield self._off(partial(self._journal.read, other.run_id))
+        wrote = any(event.kind == "run.checkpoint" and not event.data.get("before") for event in events)
+        return wrote and not any(event.kind == "llm.human.input" for event in events)
 
     def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))

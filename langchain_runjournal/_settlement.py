@@ -57,8 +57,11 @@ def plan(
             found.add.append(answer(recent[at], request, ask(recent[at], request)))
     if by_id:
         found.add += come_in(thread, ask, run_id)
+    ids = {one.id for one in thread}
     for place, message in enumerate(transcript):
-        if place > last and message.type not in ("tool", "remove"):
+        # A part of an answer has been in no checkpoint: nobody has taken it out. Another branch may have come further.
+        is_cut = origin_of(message) == "partial" and message.id not in ids
+        if (place > last or is_cut) and message.type not in ("tool", "remove"):
             ours = _named(message, run_id, place)
             found.add.append(ours)
             found.add += [answer(ours, one, ask(ours, one)) for one in requests(ours) if _is_answerable(one)]

@@ -244,6 +244,10 @@ class Tracker:
         self.on_gone: Callable[[Node], None] = lambda node: None
         """Called, under the lock, with a node that nobody works on any more and that never said that it ended."""
 
+    def after_fork(self) -> None:
+        """In a child, nobody else holds the lock."""
+        self._lock = threading.RLock()
+
     def do(self, work: Callable[[], object]) -> None:
         """Do it, under the lock."""
         with self._lock:

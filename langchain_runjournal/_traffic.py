@@ -18,6 +18,10 @@ from typing import Any, Final
 
 _TURNS: Final = 10
 """LangGraph begins a write some three turns of the loop after the one that it has waited for."""
+_MOST_THREADS: Final = 1_000
+"""Of so many threads, those written last, it is remembered which loops have written them."""
+_BLOCKED: Final = 1.0
+"""Seconds after which a loop that does not turn counts as blocked."""
 _PATIENCE: Final = 0.25
 """Seconds after which somebody who waits looks whether the loop that is waited for still runs."""
 
@@ -47,13 +51,17 @@ class Traffic:
     def _clear(self) -> None:
         self._pid = os.getpid()
         self._writes: set[_Write] = set()
-        self._loops: set[weakref.ref[asyncio.AbstractEventLoop]] = set()
+        self._loops: dict[str, set[weakref.ref[asyncio.AbstractEventLoop]]] = {}
 
     def begin(self, thread_id: str, loop: asyncio.AbstractEventLoop | None) -> _Write:
         if self._pid != os.getpid():
             self._clear()  # a forked child: what the parent writes does not end here
         if loop is not None:
-            self._loops.add(weakref.ref(loop, self._loops.discard))
+            loops = self._loops.pop(thread_id, set())
+            loops.add(weakref.ref(loop, loops.discard))
+            self._loops[thread_id] = loops
+            while len(self._loops) > _MOST_THREADS:
+                self._loops.pop(next(iter(self._loops)), None)
         write = _Write(thread_id, loop)
         self._writes.add(write)
         return write
@@ -89,9 +97,9 @@ class Traffic:
                 self.end(write)  # nobody is left to do it
         return [write for write in found if not write.over.done()]
 
-    def loops(self) -> list[asyncio.AbstractEventLoop]:
-        """The loops that write, or have written, and run."""
-        alive = [reference() for reference in self._loops.copy()]
+    def loops(self, thread_id: str) -> list[asyncio.AbstractEventLoop]:
+        """The loops that write, or have written, a thread, and run."""
+        alive = [reference() for reference in self._loops.get(thread_id, set()).copy()]
         return [loop for loop in alive if loop is not None and loop.is_running()]
 
 
@@ -125,9 +133,19 @@ class Drain:
     """What to wait for until a thread is quiet; how to wait is up to the twins."""
 
     def __init__(
-        self, traffic: Traffic, thread_id: str, timeout: float | None, *, here: asyncio.AbstractEventLoop | None
+        self,
+        traffic: Traffic,
+        thread_id: str,
+        timeout: float | None,
+        *,
+        here: asyncio.AbstractEventLoop | None = None,
+        turning: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._traffic, self._thread_id, self._here = traffic, thread_id, here
+        self._traffic, self._thread_id = traffic, thread_id
+        self._here = here
+        """The loop that does not turn, because we are on it and block it."""
+        self._turning = (turning,)
+        """One that does, and on which a first write may be about to begin."""
         self._deadline = float("inf") if timeout is None else time.monotonic() + timeout
         self.quiet = False
         """The answer, when `waits` has ended."""
@@ -144,10 +162,14 @@ class Drain:
                 yield [write.over for write in writes], min(left, _PATIENCE)
                 continue
             # One write may be followed by the next, which has waited for it: LangGraph chains them. Let their loops turn.
-            looks = [_Look(traffic, thread_id, loop) for loop in traffic.loops() if loop is not self._here]
+            loops = {*traffic.loops(thread_id), *self._turning} - {self._here}
+            looks = [_Look(traffic, thread_id, loop) for loop in loops if loop is not None]
+            began = time.monotonic()
             while under_way := [look.over for look in looks if look.is_under_way()]:
                 if time.monotonic() > self._deadline + _PATIENCE:
                     return
+                if time.monotonic() > began + _BLOCKED:
+                    break  # it is blocked, by whoever waits for us: it begins no write
                 yield under_way, _PATIENCE
             self.quiet = all(look.quiet for look in looks) and not traffic.of(thread_id)
             if self.quiet or left <= 0:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ._tracker import Root
+    from .saver import JournalSaver
 
 _MOST_OPEN: Final = 10_000
 _MOST_LATE: Final = 1_000
@@ -25,6 +26,8 @@ class Turn:
         "done",
         "ending",
         "graph",
+        "is_told",
+        "is_worked_on",
         "key",
         "mode",
         "resumes",
@@ -48,6 +51,10 @@ class Turn:
         """What has been said of its checkpoints."""
         self.ending: dict[str, Any] | None = None
         """How it has ended, until its thread is settled and everybody is told."""
+        self.is_worked_on = False
+        """Whether somebody settles it."""
+        self.is_told = False
+        """Whether its end is in the journal."""
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.thread = threading.get_ident()
         """Where it began: whoever waits for it there without giving way waits for ever."""
@@ -59,7 +66,11 @@ class Turn:
         task = self._task() if self._task is not None else None
         if task is not None and not task.done() and getattr(task, "cancelling", int)() > 0:
             return True
-        return any(type(one.get_coro()).__name__ == "async_generator_athrow" for one in asyncio.all_tasks())
+        try:
+            tasks = asyncio.all_tasks()
+        except RuntimeError:
+            return False  # on no loop
+        return any(type(one.get_coro()).__name__ == "async_generator_athrow" for one in tasks)
 
     def is_settled_at_once(self, ending: dict[str, Any]) -> bool:
         """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
@@ -90,9 +101,9 @@ class OnThreads:
         self._turns: dict[str, list[Root]] = {}
         self.settling: dict[str, Settling] = {}
         """By thread, the settlement that is at work: there is never more than one."""
-        self._open: dict[str, dict[str, None]] = {}
-        self.late: dict[str, set[str]] = {}
-        """By thread, the runs that have got results after their end: a made-up one may stand in their place."""
+        # Of a graph on a thread: another one may use the same name for a thread of its own.
+        self._open: dict[tuple[str, str], dict[str, None]] = {}
+        self._late: dict[tuple[str, str], set[str]] = {}
 
     def enter(self, root: Root, turn: Turn) -> None:
         """The run takes its turn."""
@@ -126,22 +137,32 @@ class OnThreads:
         found = [root.turn for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]
         return any(turn is not None and turn.waits for turn in found)
 
-    def oldest(self, thread_id: str) -> Root | None:
-        """The run that writes the thread: a newer one waits for it to end before it reads or writes anything."""
-        return next(iter(list(self._turns.get(thread_id, ()))), None)
+    def oldest(self, thread_id: str, saver: JournalSaver) -> Root | None:
+        """The run that writes a thread of a saver: a newer one waits for it to end before it reads or writes anything."""
+        found = list(self._turns.get(thread_id, ()))
+        return next((root for root in found if root.caller is not None and saver.is_same(root.caller.saver)), None)
 
-    def left_open(self, thread_id: str, run_id: str) -> None:
+    def left_open(self, turn: Turn, run_id: str) -> None:
         """A run has ended, and its thread is not settled."""
-        self._open.setdefault(thread_id, {})[run_id] = None
+        self._open.setdefault((turn.graph, turn.thread_id), {})[run_id] = None
         while len(self._open) > _MOST_OPEN:
             self._open.pop(next(iter(self._open)))
 
-    def take_open(self, thread_id: str) -> list[str]:
+    def take_open(self, turn: Turn) -> list[str]:
         """Those, of which the store may not know yet. Forgotten by this: if they stay open, that is said again."""
-        return list(self._open.pop(thread_id, ()))
+        return list(self._open.pop((turn.graph, turn.thread_id), ()))
 
-    def came_late(self, thread_id: str, run_id: str) -> None:
-        """A run has got a result after its end."""
-        self.late.setdefault(thread_id, set()).add(run_id)
-        while len(self.late) > _MOST_LATE:
-            self.late.pop(next(iter(self.late)))
+    def came_late(self, turn: Turn, run_id: str) -> None:
+        """A run has got a result after its end: a made-up one may stand in its place."""
+        self._late.setdefault((turn.graph, turn.thread_id), set()).add(run_id)
+        while len(self._late) > _MOST_LATE:
+            self._late.pop(next(iter(self._late)))
+
+    def take_late(self, turn: Turn) -> set[str]:
+        """Those. Forgotten by this."""
+        return self._late.pop((turn.graph, turn.thread_id), set())
+
+    def clear(self) -> None:
+        """In a forked child: all of them are the parent's."""
+        for known in (self._turns, self.settling, self._open, self._late):
+            known.clear()

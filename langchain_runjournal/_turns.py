@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _T = TypeVar("_T")
-_RUNS_BACK: Final = 10
+_RUNS_BACK: Final = (10, 100, 1_000)
 """How many runs of a thread are looked at before a new one begins: each of them has looked at those before it."""
 _LEAVING: Final = 1.0
 """Seconds that a new run waits for one on its thread that seems to go on: left by its consumer, it may be about to end."""
 _SETTLING: Final = 60.0
 """Seconds that it waits for a settlement that somebody else is at."""
 _LOOK: Final = 0.05
+_GOES_ON: Final = "run %s is going on on thread %s, where another one begins: one of them will lose what it writes"
 
 
 class Turns:
@@ -54,6 +55,7 @@ class Turns:
         if root is None or root.turn is None or root.turn.ending is None:
             return
         result: Settlement | None = None
+        root.turn.is_worked_on = True
         try:
             result = yield from self._settler.settle(root.run_id, _reason(root.turn.ending))
         finally:
@@ -61,6 +63,7 @@ class Turns:
             final = result is not None and result.is_final
             data, problem = (result.to_data(), result.reason) if result is not None else (None, "cut off")
             tell = partial(self._capture.conclude, key, data if final else None, problem)
+            root.turn.is_worked_on = False
             self._capture.tracker.do(tell)
         with contextlib.suppress(RunJournalError):
             yield Do(self._journal.flush, self._journal.aflush)
@@ -75,13 +78,18 @@ class Turns:
 
     def _prepare(self, turn: Turn, run_id: str) -> Steps[None]:
         yield from self._wait_for_others(turn)
-        runs = yield self._off(partial(self._journal.runs, turn.thread_id, None, _RUNS_BACK))
-        # Newer ones may be there already, which wait for this one.
-        older = next((place + 1 for place, run in enumerate(runs) if run.run_id == run_id), 0)
-        before = [run for run in runs[older:] if self._settler.is_ours(run)]
+        runs: list[Run] = []
+        before: list[Run] = []
+        for limit in _RUNS_BACK:
+            runs = yield self._off(partial(self._journal.runs, turn.thread_id, None, limit))
+            # Newer ones may be there already, which wait for this one.
+            older = next((place + 1 for place, run in enumerate(runs) if run.run_id == run_id), 0)
+            before = [run for run in runs[older:] if self._settler.is_ours(run)]
+            if len(runs) < limit or len(before) > _RUNS_BACK[0] // 2:
+                break  # else, most of them are those of other graphs
         # What the store could not be told yet is known here.
         listed = {run.run_id for run in runs}
-        for left in self._capture.threads.take_open(turn.thread_id):
+        for left in self._capture.threads.take_open(turn):
             if left not in listed:
                 run = yield self._off(partial(self._journal.run, left))
                 before = [run, *before] if self._settler.is_ours(run) else before
@@ -94,8 +102,8 @@ class Turns:
                 continue
             result = yield from self._settle_before(run, run_id)
             if not result.is_final:
-                self._capture.threads.left_open(turn.thread_id, run.run_id)
-        ours = self._capture.threads.late.pop(turn.thread_id, set())
+                self._capture.threads.left_open(turn, run.run_id)
+        ours = self._capture.threads.take_late(turn)
         for run in before:
             if run.run_id in ours or (run is before[0] and (yield from self._has_late(run))):
                 cause = run.cause or "error"
@@ -111,19 +119,19 @@ class Turns:
 
     def _wait_for_others(self, turn: Turn) -> Steps[None]:
         for root, other in self._capture.threads.others(turn):
-            if root.over:
-                yield wait_for(other, _SETTLING, always=True)
-            else:
-                give_up = time.monotonic() + _SETTLING
-                while not (yield wait_for(other, _LEAVING, always=False)):
-                    if time.monotonic() > give_up or not other.is_leaving():
-                        break
-                if not other.done.done():
-                    logger.warning(
-                        "run %s is going on on thread %s, where another one begins: one of them will lose what it writes",
-                        root.run_id,
-                        turn.thread_id,
-                    )
+            give_up = time.monotonic() + _SETTLING
+            while True:
+                began = time.monotonic()
+                if (yield wait_for(other, _LEAVING, always=root.over)):
+                    break
+                if root.over and not other.is_worked_on:
+                    # Its loop was torn down, or Ctrl-C has come in between. We settle it ourselves, then.
+                    self._capture.tracker.do(partial(self._capture.give_up, root, "cut off"))
+                    break
+                now_waits = time.monotonic() - began > _LEAVING / 2  # not where only giving way would do
+                if not now_waits or began > give_up or not (root.over or other.is_leaving()):
+                    logger.warning(_GOES_ON, root.run_id, turn.thread_id)
+                    break
 
     def _take_over(self, run: Run) -> Steps[bool]:
         """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile."""
@@ -173,6 +181,7 @@ class Turns:
 
     def recover(self) -> Steps[list[Settlement]]:
         """Settle all that was left by runs whose owner is gone, oldest first."""
+        self._capture.tracker.do(self._capture.give_up_idle)
         found: list[Settlement] = []
         runs: list[Run] = []
         for status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):

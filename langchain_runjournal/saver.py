@@ -197,7 +197,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         try:
             asked = config["configurable"]
             if not asked.get("checkpoint_ns"):
-                self.journal._capture.checkpoint(_thread(config), "base", asked.get("checkpoint_id"))
+                self.journal._capture.checkpoint(self, _thread(config), "base", asked.get("checkpoint_id"))
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 
@@ -205,9 +205,13 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         """Tell the journal that what tasks of the outermost graph gave is in its state now."""
         try:
             if metadata.get("source") == "loop" and not config["configurable"].get("checkpoint_ns"):
-                self.journal._capture.checkpoint(_thread(config), "applied", checkpoint["id"])
+                self.journal._capture.checkpoint(self, _thread(config), "applied", checkpoint["id"])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
+
+    def is_same(self, other: JournalSaver) -> bool:
+        """Whether both are one to its users: LangGraph makes copies of its own."""
+        return self._traffic is other._traffic
 
     def drained(self, thread_id: str, timeout: float | None) -> bool:
         """Wait until nothing is being written to a thread by this saver, or about to be: True. False after `timeout`
@@ -220,7 +224,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     async def adrained(self, thread_id: str, timeout: float | None) -> bool:
         """Same as :meth:`drained`, without blocking the loop. The writes may be those of any loop or thread."""
-        drain = Drain(self._traffic, str(thread_id), seconds("timeout", timeout), here=None)
+        drain = Drain(self._traffic, str(thread_id), seconds("timeout", timeout), turning=asyncio.get_running_loop())
         for futures, patience in drain.waits():
             await any_of(futures, patience)
         return drain.quiet
@@ -247,7 +251,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         """Tell the journal if a run goes on from a checkpoint that it has asked for."""
         try:
             if found is not None and _place(config) is not config:
-                self.journal._capture.checkpoint(_thread(config), "resumed", config["configurable"][RESUME])
+                self.journal._capture.checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
         return found

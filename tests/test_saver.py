@@ -583,7 +583,7 @@ def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.Monk
     """Each checkpoint that a step of the outermost graph has left, once it is written. No other, and none that failed."""
     told: list[tuple[str, str]] = []
 
-    def tell(thread_id: str, word: str, checkpoint_id: str) -> None:
+    def tell(saver: Any, thread_id: str, word: str, checkpoint_id: str) -> None:
         if word == "applied":
             told.append((thread_id, checkpoint_id))
 

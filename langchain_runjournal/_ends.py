@@ -1,0 +1,106 @@
+"""How the end of a run is told: at once, or, of an attached graph, when its thread has been settled.
+
+Rule: each run is told to end exactly once, whatever comes in between, or its thread would never be free again. Whoever sees
+`run.end` finds the thread whole, or is told that it is not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ._tracker import Root, Tracker
+from ._translate import Data
+from ._turn import OnThreads, Turn
+from .events import Event, Kind
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+    from .saver import JournalSaver
+
+
+class Ends:
+    """The runs that a journal captures, and the threads that they have their turns on."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
+        self._journal = weakref.proxy(journal)
+        self.tracker = Tracker()
+        self.threads = OnThreads(self.tracker.do)
+        self._unsettled: dict[int, Root] = {}
+
+    def _tell_end(self, root: Root, ending: Data) -> None:
+        self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
+        if root.turn is not None:
+            root.turn.is_told = True
+            if ending.get("settled") is False:
+                self.threads.left_open(root.turn, root.run_id)
+
+    def unsettled(self, key: int) -> Root | None:
+        """The run whose root this is, if it has ended and its thread is to be settled before that is told."""
+        return self._unsettled.get(key)
+
+    def conclude(self, key: int, settled: Data | None, problem: str | None) -> None:
+        """Tell the end of a run, now that its thread has been settled, or could not be, for some `problem`."""
+        root = self._unsettled.pop(key, None)
+        if root is None or root.turn is None:
+            return
+        ending = root.turn.ending or {"status": "interrupted"}
+        try:
+            if settled is not None:
+                self._put(root, "run.settled", settled, late=False)
+                self._tell_end(root, ending)
+        finally:
+            # Whatever comes in between, Ctrl-C for one: a run that never ends would keep its thread for ever.
+            self.give_up(root, problem or "cut off")
+
+    def give_up(self, root: Root, problem: str) -> None:
+        """A run is over, and nobody settles it: if its end has not been told, tell it, and free its thread."""
+        if root.turn is not None:
+            self._unsettled.pop(root.turn.key, None)
+        if root.turn is not None and not root.turn.is_told:
+            ending = root.turn.ending or {"status": "interrupted"}
+            self._tell_end(root, {**ending, "settled": False, "problem": problem})
+        self.threads.leave(root)
+
+    def give_up_idle(self) -> None:
+        """The same for all runs that nobody settles."""
+        for root in list(self._unsettled.values()):
+            if root.turn is not None and not root.turn.is_worked_on:
+                self.give_up(root, "cut off")
+
+    def after_fork(self) -> None:
+        """In a child: whatever goes on is the parent's, and a lock may be held by a thread that is not here."""
+        self.tracker.after_fork()
+        self.threads.clear()
+        self._unsettled.clear()
+
+    def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
+        """What a checkpoint is to the run on its thread, said once: `base`, behind which it begins to write; `resumed`, from
+        which it goes on, though it need not be the newest; `applied`, the first that holds what the run was given."""
+        root = self.threads.oldest(thread_id, saver)
+        turn = root.turn if root is not None else None
+        if root is None or turn is None or word in turn.said:
+            return
+        if word != "resumed" or (turn.resumes and "base" not in turn.said):
+            self._do(partial(self._say, root, turn, word, checkpoint_id))
+
+    def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
+        if word not in turn.said:
+            turn.said.add(word)
+            self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
+        if self._journal._intake.is_inside():
+            self.tracker.do_later(work)
+        else:
+            self.tracker.do(work)
+
+    def _put(self, root: Root, kind: Kind, data: Data, call_id: str | None = None, *, late: bool | None = None) -> None:
+        if root.over if late is None else late:
+            data["late"] = True
+        if not root.muted:
+            self._journal.append(Event(run_id=root.run_id, kind=kind, data=data, call_id=call_id))
