@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from langchain_core.messages import BaseMessage
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState
+from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import assert_type
 
 from langchain_runjournal import (
     Event,
     JournalCallbackHandler,
+    JournalSaver,
     Run,
     RunJournal,
     RunJournalError,
     RunStatus,
+    Settlement,
+    ToolPairGuard,
+    arecord_partial_ai_message,
+    attach,
     is_partial,
     is_synthetic,
+    record_partial_ai_message,
+    repair_tool_pairs,
 )
 from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.memory import MemoryStore
@@ -55,6 +67,28 @@ def captured(journal: RunJournal) -> RunnableConfig:
     assert_type(messages, list[BaseMessage])
     assert_type([is_partial(message) or is_synthetic(message) for message in messages], list[bool])
     return {"callbacks": [JournalCallbackHandler(journal), JournalCallbackHandler(journal, capture_invoke=True)]}
+
+
+def settled(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> CompiledStateGraph[MessagesState]:
+    attached = attach(graph, journal, settle="on_stop", capture_invoke=False)
+    assert_type(attached, CompiledStateGraph[MessagesState])
+    assert_type(journal.recover(attached), list[Settlement])
+    assert_type(journal.resume_config("r"), RunnableConfig)
+    saver = JournalSaver(InMemorySaver(), journal)
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    assert_type(record_partial_ai_message(attached, config, AIMessage("half"), cause="disconnect"), bool)
+    assert_type(record_partial_ai_message(saver, config, AIMessageChunk(content="half")), bool)
+    assert_type(repair_tool_pairs([], evidence={"c1": ToolMessage("done", tool_call_id="c1")}), list[BaseMessage])
+    create_agent(GenericFakeChatModel(messages=iter(())), middleware=[ToolPairGuard(journal, notes=False)])
+    attach(graph, journal, settle="sometimes")  # type: ignore[arg-type]
+    attach(GenericFakeChatModel(messages=iter(())), journal)  # type: ignore[type-var]
+    return attached
+
+
+async def settled_later(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> None:
+    assert_type(await journal.arecover(graph), list[Settlement])
+    assert_type(await journal.aresume_config("r"), RunnableConfig)
+    assert_type(await arecord_partial_ai_message(graph, {"configurable": {"thread_id": "t"}}, AIMessage("half")), bool)
 
 
 def stores(path: Path) -> list[Store]:
