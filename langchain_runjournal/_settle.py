@@ -141,6 +141,8 @@ class Settler:
             if not quiet:
                 raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
         others = yield self._off(partial(self._journal.runs, run.thread_id))
+        if (yield self._off(partial(self._journal._store.run, run.run_id))) is None:
+            others = []  # the store could not be told of it yet, and so of none that came after it
         for other in others:
             if other.run_id == run.run_id:
                 break
