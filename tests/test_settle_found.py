@@ -10,6 +10,7 @@ import itertools
 import logging
 import threading
 import uuid
+from importlib.metadata import version
 from typing import Any, TypedDict
 
 import pytest
@@ -103,6 +104,13 @@ def test_handlers_in_any_order(
     assert shown(asked.seen[-1]) == [*SETTLED, "U next"]
 
 
+# Seen with 1.2.4: there the config of a graph that a node calls still has the outer graph's checkpointer in it.
+ON_ITS_OWN = pytest.mark.skipif(
+    tuple(int(part) for part in version("langgraph").split(".")[:3]) < (1, 2, 22), reason="a part of the outer graph there"
+)
+
+
+@ON_ITS_OWN
 @pytest.mark.parametrize("around", ["plain", "attached", "attached, and called first"])
 def test_a_graph_that_a_node_calls_on_a_thread_of_its_own(
     around: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch
@@ -249,6 +257,7 @@ def _checkpoints(journal: RunJournal, name: str) -> set[str]:
     return {word for event in journal.read(run.run_id) if event.kind == "run.checkpoint" for word in event.data}
 
 
+@ON_ITS_OWN
 def test_a_graph_that_a_tool_calls_on_a_thread_of_the_same_name(journal: RunJournal) -> None:
     """Each is settled in its own, with its own words."""
 
