@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What a suite runs under: .ci/run bounds it.
+BOUND ?=
 
 .PHONY: demo test test-fast test-lowest lint format bench build clean
 
@@ -16,16 +18,16 @@ demo: $(READY)  ## a run is written, its writer killed, and everything read back
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)  ## all tests, real kills included
-	$(BIN)/python -m pytest -q
+	$(BOUND) $(BIN)/python -m pytest -q
 
 test-fast: $(READY)  ## without the slow ones
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BOUND) $(BIN)/python -m pytest -q -m "not slow"
 
 test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.5"
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable . --group test
-	$(VENV)-lowest/bin/python -m pytest -q -m "not slow"
+	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .
