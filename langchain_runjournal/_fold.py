@@ -45,6 +45,11 @@ def advance(run: Run, event: Event) -> Run:
             return run
 
 
+def shown(run: Run) -> Run:
+    """The run as readers see it: while it waits for a human, it is nobody's. Its last owner still fences others off."""
+    return replace(run, owner=None) if run.status == RunStatus.PAUSED else run
+
+
 def _ended(run: Run, at: float, data: Any) -> Run:
     return replace(
         run,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ._append_contract import AppendContract, at_once, deltas, end, events_of, numbered, raises, row
+from ._append_contract import at_once, deltas, end, events_of, numbered, raises, row
+from ._begin_contract import BeginContract
 from .errors import SeqGap, StoreClosed
 from .events import Event, RunStatus
 from .stores import Owner
 
 
-class StoreContract(AppendContract):
+class StoreContract(BeginContract):
     """Subclass it, define `open`, and `open_again` if the same data can be opened twice, as another process would."""
 
     # --- what a run says of itself ------------------------------------------------------------------------------------

@@ -252,7 +252,7 @@ class Run:
     lost: int = 0
     """Events that could not be kept because nothing could be written for too long."""
     owner: str | None = None
-    """The journal that may append to it."""
+    """The journal that may append to it. None while it waits for a human: nobody works on it, and anybody may claim it."""
     epoch: int = 1
     """Grows by one with each claim."""
     last_seq: int = 0

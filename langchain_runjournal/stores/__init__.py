@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -55,6 +55,13 @@ class Store(Protocol):
 
         What is already there (the retry of an append whose outcome was unknown) is skipped, by seq. Raises `RunFenced`
         when a run belongs to another owner or epoch, `SeqGap` when events before the segment are missing.
+        """
+
+    def begin(self, run: Run, besides: Collection[str]) -> list[str]:
+        """Begin a run that is `running`, at epoch 1, unless others on its thread are: all or nothing, among all processes.
+
+        Returns the ids of those in the way, which are not counted if they are among `besides`; a run that has this one's id,
+        wherever it is, always stands in the way. Nothing in the way: the run is there, without events, and is `run.owner`'s.
         """
 
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:

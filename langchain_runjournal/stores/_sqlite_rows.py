@@ -131,9 +131,8 @@ class Batch:
             if segment.first != 1:
                 raise SeqGap(run_id=segment.run_id, last=0, first=segment.first)
             run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
-            number = self._con.execute(_INSERT_RUN, _run_row(run)).lastrowid
             self.begun.add(segment.run_id)
-            return Known(number or 0, self._owner_id, segment.epoch, 0)
+            return Known(insert_run(self._con, run), self._owner_id, segment.epoch, 0)
         self.adopted.add(segment.run_id)
         last = self._con.execute(_LAST_IN_LIVE, (row[9],)).fetchone()[0]
         if last is None:
@@ -147,6 +146,11 @@ class Batch:
         for mark in segment.marks:
             run = _fold.advance(run, mark)
         self._con.execute(_UPDATE_RUN, (*_run_row(run), number))
+
+
+def insert_run(con: sqlite3.Connection, run: Run) -> int:
+    """The number of a run that begins."""
+    return con.execute(_INSERT_RUN, _run_row(run)).lastrowid or 0
 
 
 def _run_row(run: Run) -> tuple[Any, ...]:
@@ -189,7 +193,7 @@ def with_lasts(con: sqlite3.Connection, rows: Sequence[Any]) -> list[Run]:
         if last is None:
             found = con.execute(_LAST_SEGMENT, (row[9],)).fetchone()
             last = found[0] if found else 0
-        runs.append(_run_of(row, last))
+        runs.append(_fold.shown(_run_of(row, last)))
     return runs
 
 

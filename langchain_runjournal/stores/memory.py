@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -70,6 +70,19 @@ class MemoryStore:
         kept.events += unpack(segment, after=last)
         kept.run = replace(kept.run, last_seq=max(last, segment.last))
 
+    def begin(self, run: Run, besides: Collection[str]) -> list[str]:
+        """Begin a run, unless others on its thread are running."""
+        with self._open():
+            there = [kept.run for kept in self._kept.values() if run.thread_id is not None]
+            there = [one for one in there if one.thread_id == run.thread_id and one.status == RunStatus.RUNNING]
+            in_the_way = [one.run_id for one in there if one.run_id not in besides and one.run_id != run.run_id]
+            if run.run_id in self._kept:
+                in_the_way.append(run.run_id)
+            if not in_the_way:
+                self._kept[run.run_id] = _Kept(run)
+                self._version += 1
+            return in_the_way
+
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
         """The events with a larger seq than `after`, in order, at most `limit`."""
         with self._open():
@@ -80,13 +93,13 @@ class MemoryStore:
         """The run, or None."""
         with self._open():
             kept = self._kept.get(run_id)
-            return kept.run if kept else None
+            return _fold.shown(kept.run) if kept else None
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
         """The runs that fit, newest first."""
         with self._open():
             found = [
-                kept.run
+                _fold.shown(kept.run)
                 for kept in reversed(self._kept.values())
                 if thread_id in (None, kept.run.thread_id) and status in (None, kept.run.status)
             ]
@@ -101,7 +114,7 @@ class MemoryStore:
             if not kept.run.ended and kept.run.stop is None:
                 kept.run = replace(kept.run, stop=cause)
                 self._version += 1
-            return kept.run
+            return _fold.shown(kept.run)
 
     def stops(self, owner_id: str) -> dict[str, str]:
         """The stops asked for, of what `owner_id` owns and has not ended."""

@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from ..errors import StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_file import connect, identity, prepare, translated
-from ._sqlite_rows import COLUMNS, READ_LIVE, RUN, Batch, Known, long_segments, put_to_rest, with_call, with_lasts
+from ._sqlite_rows import COLUMNS, READ_LIVE, RUN, Batch, Known, insert_run, long_segments, put_to_rest, with_call, with_lasts
 
 TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""
@@ -37,6 +37,10 @@ _RUNS: Final = {
     for with_status in (False, True)
 }
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
+_IN_THE_WAY: Final = (
+    "SELECT run_id FROM runs WHERE thread_id = :thread_id AND status = 'running' AND run_id <> :run_id"
+    " UNION ALL SELECT run_id FROM runs WHERE run_id = :run_id"
+)
 _STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
 _CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
@@ -134,6 +138,17 @@ class SqliteStore:
         self._live_bytes += batch.bytes
         if self._live_bytes > TIDY_AT:
             self._tidy_in_passing()
+
+    def begin(self, run: Run, besides: Collection[str]) -> list[str]:
+        """Begin a run, unless others on its thread are running."""
+        with self._transaction() as con:
+            found = con.execute(_IN_THE_WAY, {"run_id": run.run_id, "thread_id": run.thread_id}).fetchall()
+            in_the_way = [run_id for (run_id,) in found if run_id not in besides or run_id == run.run_id]
+            if not in_the_way:
+                insert_run(con, run)
+        if not in_the_way:
+            self._ours.add(run.run_id)
+        return in_the_way
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants the run to stop."""
