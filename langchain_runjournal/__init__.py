@@ -13,6 +13,7 @@ from .events import Event, Run, RunStatus
 if TYPE_CHECKING:
     from ._attach import attach
     from ._record import arecord_partial_ai_message, record_partial_ai_message
+    from ._runner import RunHandle, start_run
     from ._settle import Settlement
     from .guard import ToolPairGuard, repair_tool_pairs
     from .handler import JournalCallbackHandler
@@ -25,6 +26,7 @@ __all__ = [
     "JournalCallbackHandler",
     "JournalSaver",
     "Run",
+    "RunHandle",
     "RunJournal",
     "RunJournalError",
     "RunStatus",
@@ -39,18 +41,21 @@ __all__ = [
     "is_synthetic",
     "record_partial_ai_message",
     "repair_tool_pairs",
+    "start_run",
 ]
 
 # Not before it is asked for: LangGraph takes half a second to import, and who only reads a journal does not need it.
 _LATER = {
     "JournalCallbackHandler": "handler",
     "JournalSaver": "saver",
+    "RunHandle": "_runner",
     "Settlement": "_settle",
     "ToolPairGuard": "guard",
     "arecord_partial_ai_message": "_record",
     "attach": "_attach",
     "record_partial_ai_message": "_record",
     "repair_tool_pairs": "guard",
+    "start_run": "_runner",
 }
 
 

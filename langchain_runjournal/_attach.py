@@ -80,6 +80,15 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     return graph.copy(changes)
 
 
+def handlers_of(graph: Pregel[Any, Any, Any, Any]) -> list[Any]:
+    """Of an attached graph, what records its runs, and what settles them where that can be awaited."""
+    mine: Any = (graph.config or {}).get("callbacks") or []
+    found = mine if isinstance(mine, list) else mine.handlers
+    settling = [one for one in found if isinstance(one, _SettlesLater)]
+    recording = [one for one in found if isinstance(one, JournalCallbackHandler)]
+    return [*recording, *settling]
+
+
 def _is_awaited() -> bool:
     """Whether LangChain will await what it asks for: it asks every handler in both of its ways of calling."""
     return sys._getframe(2).f_code.co_name == _AWAITS
@@ -99,6 +108,7 @@ class _Settling(BaseCallbackHandler):
 
     def __init__(self, handler: JournalCallbackHandler, turns: Turns, saver: JournalSaver, mode: Settle) -> None:
         self.handler = handler
+        self.journal = handler.journal
         self._turns = turns
         self._saver = saver
         self._mode = mode
@@ -119,8 +129,10 @@ class _Settling(BaseCallbackHandler):
         turn = Turn(caller.thread_id, caller.graph, self._mode, node.key)
         turn.resumes = inputs is None or type(inputs).__name__ == "Command"
         self._capture.threads.enter(node.root, turn)
-        if self._mode == "never" or turn.resumes or caller.checkpoint_id:
-            return None  # not asked for, or taken up again, or somewhere in the past
+        if turn.resumes:
+            return self._turns.take_up(turn)
+        if self._mode == "never" or caller.checkpoint_id:
+            return None  # not asked for, or somewhere in the past
         return self._turns.prepare(turn, str(run_id))
 
     def _is_ours(self, caller: Caller | None) -> bool:

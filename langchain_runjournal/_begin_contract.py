@@ -18,7 +18,7 @@ class BeginContract(AppendContract):
     """A part of `StoreContract`."""
 
     def test_a_run_begins_only_where_no_other_is_running(self) -> None:
-        """Of several on a thread one begins; what has ended, or waits, or is elsewhere, or is not counted, hinders nobody."""
+        """Of several on a thread one begins; what has ended, waits, is elsewhere or not counted, hinders nobody."""
         store = self.open()
         assert store.begin(begun("a", "t"), ()) == []
         run = store.run("a")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._journal import RunJournal
 
 _NEAR: Final = 14
-_INSIDE: Final = ("__pregel_read", "__pregel_checkpointer")
+INSIDE: Final = ("__pregel_read", "__pregel_checkpointer")
 """What the config of a graph has that runs as a part of another one, and so on that one's thread."""
 
 
@@ -50,6 +50,6 @@ def _caller(graph: Pregel[Any, Any, Any, Any], config: Any, journal: RunJournal)
     thread_id = configurable.get("thread_id")
     if not isinstance(saver, JournalSaver) or saver.journal is not journal or thread_id is None:
         return None
-    if any(key in configurable for key in _INSIDE):
+    if any(key in configurable for key in INSIDE):
         return None
     return Caller(graph.get_name(), str(thread_id), saver, configurable.get("checkpoint_id"))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import _given, _translate
 from ._ends import Ends
+from ._started import Leftovers
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
-from .events import DELTA
+from .events import CONTINUES, DELTA, GRAPH
 
 if TYPE_CHECKING:
     from ._caller import Caller
@@ -57,8 +58,14 @@ class Capture(Ends):
         node = self.tracker.open(run_id, parent, namespace if caller is None else "", owner, muted=muted)
         if node is not None and node.parent is None:
             about, thread_id = dict(metadata), metadata.get("thread_id")
+            started = self.started.get(node.key)
+            if started is not None:
+                started.begin(node.root)
+                about[GRAPH] = started.graph
+                if started.continues is not None:
+                    about[CONTINUES] = started.continues
             if caller is not None:
-                node.root.caller, thread_id, about["runjournal_graph"] = caller, caller.thread_id, caller.graph
+                node.root.caller, thread_id, about[GRAPH] = caller, caller.thread_id, caller.graph
                 self._warn_of_used(node.root)
             thread = None if thread_id is None else str(thread_id)
             data: Data = {"thread_id": thread, "name": name, "metadata": about}
@@ -235,12 +242,16 @@ class Capture(Ends):
             return
         self.tracker.close(node)
         root = node.root
+        if root.left is not None:
+            root.left.closed(node.key)
         if node.parent is not None:
             if error is not None:
                 root.last_error = id(error)
         elif not root.over:
             from_within = error is not None and root.last_error == id(error)
             ending = _translate.ending(error, self._asked(root), from_within=from_within)
+            if root.started is not None and not root.started.is_asked and ending.get("cause") == "stop":
+                ending["cause"] = "shutdown"  # nobody else has its task in hand: the loop ends
             if error is None and not root.is_graph and any(one.said and not one.inside for one in root.open.values()):
                 # A chain whose stream is closed says that it has ended well, in the middle of its answer.
                 ending = {"status": "interrupted", "cause": self._asked(root) or "disconnect"}
@@ -250,6 +261,11 @@ class Capture(Ends):
         waits = root.paused and ending["status"] == "completed"
         turn = root.turn
         left = self.tracker.leave(root)
+        if root.started is not None:
+            root.left = Leftovers(left, root.started.thread)
+            if root.started.is_asked:
+                for node in left:
+                    node.owner.streaming.pop(node.key, None)  # the next token is refused, see `JournalCallbackHandler`
         for node in left:
             if node.model is not None and not waits:
                 if ending["status"] != "completed":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._tracker import Root, Tracker
 from ._translate import Data
@@ -17,7 +17,9 @@ from ._turn import OnThreads, Turn
 from .events import Event, Kind
 
 if TYPE_CHECKING:
+    from ._busy import Waiting
     from ._journal import RunJournal
+    from ._started import Started
     from .saver import JournalSaver
 
 
@@ -30,6 +32,12 @@ class Ends:
         self.tracker = Tracker()
         self.threads = OnThreads(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
+        self.started: dict[int, Started] = {}
+        """The runs in tasks of their own, until they are over."""
+        self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """The attached copies of graphs that were started without."""
+        self.waiting: dict[tuple[str, str], Waiting] = {}
+        """By graph and thread, the last of those who wait for it."""
 
     def _tell_end(self, root: Root, ending: Data) -> None:
         self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
@@ -76,6 +84,8 @@ class Ends:
         self.tracker.after_fork()
         self.threads.clear()
         self._unsettled.clear()
+        self.started.clear()
+        self.waiting.clear()
 
     def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
         """What a checkpoint is to the run on its thread, said once: `base`, behind which it begins to write; `resumed`, from

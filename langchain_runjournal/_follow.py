@@ -179,6 +179,34 @@ class _LoopSleeper(_Listener):
             self._event.clear()
 
 
+class Nap:
+    """Sleep until a run may have gone on, in both ways. Listen, look, and sleep: nothing in between is missed."""
+
+    def __init__(self, writer: Writer, run_id: str) -> None:
+        self._about = writer, run_id
+        self._sleeper = _Sleeper()
+        self._loop_sleeper: _LoopSleeper | None = None
+
+    def listen(self) -> None:
+        self._sleeper.listen(*self._about)
+
+    async def alisten(self) -> None:
+        if self._loop_sleeper is None:
+            self._loop_sleeper = _LoopSleeper(asyncio.get_running_loop(), self._about[0])
+        self._loop_sleeper.listen(*self._about)
+
+    def sleep(self, longest: float) -> bool:
+        return self._sleeper.sleep(longest)
+
+    async def asleep(self, longest: float) -> bool:
+        return self._loop_sleeper is not None and await self._loop_sleeper.sleep(longest)
+
+    def end(self) -> None:
+        for sleeper in (self._sleeper, self._loop_sleeper):
+            if sleeper is not None:
+                sleeper.stop_listening(*self._about)
+
+
 def catch_up(writer: Writer, needed: bool, patience: float) -> None:
     """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
     if needed and not writer.is_current() and not writer.intake.is_inside():

@@ -16,6 +16,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import StateUpdate
 
 from ._steps import Do
+from .events import GRAPH, Run
 from .saver import JournalSaver
 
 _START: Final = "__start__"
@@ -23,6 +24,11 @@ _ROOT: Final = "__root__"
 _MESSAGES: Final = "messages"
 CLEAR: Final = (StateUpdate(None, "__end__"),)
 """The superstep that keeps what finished tasks have written, and drops the tasks that have not finished."""
+
+
+def graph_of(run: Run) -> str:
+    """The name of the graph whose run it is."""
+    return str(run.metadata.get(GRAPH, run.name))
 
 
 class Shape:

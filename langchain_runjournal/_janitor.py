@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from ._clock import Clock
 from ._ownership import Watch, living
@@ -10,6 +11,9 @@ from ._recover import SpoolReport, drain
 from ._spool import spool_files
 from .events import Run
 from .stores import Owner, Store
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -65,3 +69,16 @@ class Janitor:
                 self._foreign.add(owner_id)
         self.store.forget(owner_id)
         self._watch.forget(owner_id)
+
+
+def claim(journal: RunJournal, run_id: str) -> bool:
+    """See `RunJournal.claim`."""
+    run = journal.run(run_id)
+    if run.owner == journal.owner_id or (run.ended and run.settled):
+        return not (run.ended and run.settled)
+    writer = journal._writer
+    if not writer.janitor.is_free(run) or not writer.store.claim(run_id, journal.owner_id, run.epoch):
+        return False
+    run = journal.run(run_id)
+    writer.intake.adopt(run_id, run.epoch, run.last_seq)
+    return True

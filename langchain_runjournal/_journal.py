@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from . import _follow, _messages, _process, _resume, _stops, _transcript
+from . import _follow, _janitor, _messages, _process, _resume, _stopping, _transcript
 from ._arguments import count, positive, seconds, text
 from ._capture import Capture
 from ._clock import Clock, SystemClock
@@ -24,6 +24,8 @@ from ._readers import Readers
 from ._recover import SpoolReport
 from ._replay import Replay
 from ._spool import open_spool
+from ._started import ashut_down, shut_down
+from ._steps import later, now
 from ._writer import Writer
 from .errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
 from .events import Cause, Event, Run, RunStatus
@@ -245,18 +247,22 @@ class RunJournal:
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
-    def stop(self, run_id: str, cause: Cause = "stop") -> Run:
+    def stop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
         """Ask the owner of a run to stop it; the request is durable when this returns.
 
-        The owner sees it at once if it is this journal, and within a second in another process. Asking twice is the same
-        as asking once: the first cause stays. Returns the run as it stands: one that had ended is returned as it ended,
-        without a request. Raises `RunNotFound`.
-        """
-        return _stops.ask(self, run_id, cause)
+        The owner sees it at once if it is this journal, and within a second in another process. It cancels the run if that
+        was begun by `start_run`; for any other, see `on_stop`. Asking twice is the same as asking once: the first cause
+        stays. Returns the run as it stands: one that had ended, or waits for a human, without a request.
 
-    async def astop(self, run_id: str, cause: Cause = "stop") -> Run:
+        `wait`: return when the run has ended and its thread is settled; if that takes more than `timeout` seconds, raise
+        `StopTimeout`, and leave the request. Raises `RunNotFound`, and, when it waits and nobody is there to stop the run,
+        `RunAbandoned`.
+        """
+        return now(_stopping.stop(self, run_id, cause, wait, timeout))
+
+    async def astop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
         """Same as :meth:`stop`, without blocking the loop."""
-        return await self._off_loop(partial(self.stop, run_id, cause))
+        return await later(_stopping.stop(self, run_id, cause, wait, timeout))
 
     def stop_requested(self, run_id: str) -> str | None:
         """The cause of a stop request for a run that this journal owns, or None. No I/O: ask as often as you like."""
@@ -303,14 +309,7 @@ class RunJournal:
         lives, or may live (on another machine, until its lease has run out: ask again), or when the run has ended and is
         settled. True also when it is this journal's already. Raises `RunNotFound`.
         """
-        run = self.run(run_id)
-        if run.owner == self.owner_id or (run.ended and run.settled):
-            return not (run.ended and run.settled)
-        if not self._writer.janitor.is_free(run) or not self._store.claim(run_id, self.owner_id, run.epoch):
-            return False
-        run = self.run(run_id)
-        self._writer.intake.adopt(run_id, run.epoch, run.last_seq)
-        return True
+        return _janitor.claim(self, run_id)
 
     async def aclaim(self, run_id: str) -> bool:
         """Same as :meth:`claim`, without blocking the loop."""
@@ -339,10 +338,11 @@ class RunJournal:
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Make everything durable, and release the file. Closing twice is fine.
+        """Stop the runs that `start_run` began here, cause "shutdown"; make everything durable, and release the file.
 
-        It is the last barrier, and raises what `flush` would. After a `WriteFailed`, what could not be stored is in the
-        spool, and the next `RunJournal` on the file finds it there.
+        The runs take no longer than their grace, and half a minute for settling them. Closing twice is fine. It is the last
+        barrier, and raises what `flush` would. After a `WriteFailed`, what could not be stored is in the spool, and the next
+        `RunJournal` on the file finds it there.
         """
         if self._closed:
             return
@@ -355,6 +355,7 @@ class RunJournal:
             # would be to wait for itself. The interpreter waits for this thread before it exits.
             threading.Thread(target=self.close, name="runjournal-close").start()
             return
+        shut_down(self)
         self._closed = True
         self._finalizer.detach()
         try:
@@ -367,6 +368,7 @@ class RunJournal:
 
     async def aclose(self) -> None:
         """Same as :meth:`close`, without blocking the loop."""
+        await ashut_down(self)
         own = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="runjournal-close")
         try:
             await asyncio.get_running_loop().run_in_executor(own, self.close)

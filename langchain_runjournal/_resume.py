@@ -20,6 +20,10 @@ RESUME: Final = "__runjournal_resume"
 again, tools that have finished included. The two underscores in front keep it out of the metadata that LangGraph stores."""
 
 
+TAKES_UP: Final = "__runjournal_takes_up"
+"""In the same place: the id of the run that is taken up."""
+
+
 def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
     """The config that goes on where the run was cut off, before anything was settled."""
     if run.thread_id is None:
@@ -41,7 +45,7 @@ def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
     missing = given and not applied and "runjournal_graph" in run.metadata
     if missing or (touched and before is None):
         raise NothingToResume(run_id=run.run_id, reason="it ended before its first checkpoint was written")
-    configurable: dict[str, Any] = {"thread_id": run.thread_id}
+    configurable: dict[str, Any] = {"thread_id": run.thread_id, TAKES_UP: run.run_id}
     if before is not None:
         configurable[RESUME] = before
     return {"configurable": configurable}

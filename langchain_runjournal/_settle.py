@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from . import _transcript
 from ._evidence import Call, Evidence, look_up
-from ._graph import CLEAR, Shape, Threads
+from ._graph import CLEAR, Shape, Threads, graph_of
 from ._messages import as_messages, load
 from ._pairs import Known, Request, walk
 from ._partial import MARK
@@ -82,7 +82,7 @@ class Settler:
 
     def is_ours(self, run: Run) -> bool:
         """Whether the run is one of this graph: a journal may hold those of many."""
-        return bool(run.metadata.get("runjournal_graph", run.name) == self._threads.name)
+        return graph_of(run) == self._threads.name
 
     def settle(
         self, run_id: str, reason: str, *, over_pause: bool = False, before_run: str | None = None, late: bool = False

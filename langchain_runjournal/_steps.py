@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from langchain_core.runnables.config import var_child_runnable_config
-
 if TYPE_CHECKING:
     from ._journal import RunJournal
 
@@ -38,7 +36,7 @@ class Waited(Protocol):
     """Something that comes to its end."""
 
     @property
-    def done(self) -> concurrent.futures.Future[None]:
+    def done(self) -> concurrent.futures.Future[Any]:
         """Has a result then."""
 
     @property
@@ -46,7 +44,7 @@ class Waited(Protocol):
         """Where it goes on: whoever waits for it there without giving way waits for ever."""
 
 
-def wait_for(other: Waited, seconds: float, *, always: bool = True) -> Do[bool]:
+def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Do[bool]:
     """Wait until something is over, and whether it is. `always`: also where that cannot be done by giving way."""
 
     def here() -> bool:
@@ -59,6 +57,10 @@ def wait_for(other: Waited, seconds: float, *, always: bool = True) -> Do[bool]:
         return other.done.done()
 
     return Do(here, giving_way)
+
+
+async def nothing() -> None:
+    """For what has to be done only by those who block."""
 
 
 def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:
@@ -117,6 +119,8 @@ async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
 
 def quiet_context() -> contextvars.Context:
     """The context that we are in, but for the run that we may be called from: it would be told of a part that is none."""
+    from langchain_core.runnables.config import var_child_runnable_config  # who only reads a journal does not need it
+
     context = contextvars.copy_context()
     context.run(var_child_runnable_config.set, None)
     return context

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Final
 
 from ._intake import Intake
-from .errors import InvalidArgument
-from .events import CAUSES, Event, Run
+from .events import Event
 
-if TYPE_CHECKING:
-    from ._journal import RunJournal
+_MOST_EARLY: Final = 1_000
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -24,6 +22,7 @@ class Stops:
         self._intake = intake
         self._lock = threading.Lock()
         self._callbacks: dict[str, list[Callable[[str], object]]] = {}
+        self._early: dict[str, str] = {}
 
     def requested(self, run_id: str) -> str | None:
         """The cause, if the run is ours and was asked to stop."""
@@ -34,6 +33,9 @@ class Stops:
         """Call it once, at once if the request is there already. Returns what takes it back."""
         with self._lock:
             self._callbacks.setdefault(run_id, []).append(callback)
+        early = self._early.pop(run_id, None)
+        if early is not None:
+            self.deliver(run_id, early)
         # Looked at after it was added: a request in between would find either the one or the other.
         cause = self.requested(run_id)
         if cause is not None:
@@ -52,6 +54,11 @@ class Stops:
     def deliver(self, run_id: str, cause: str) -> None:
         """A request has come. The first one is journaled and told; any other is the same as the first."""
         lane = self._intake.lanes.get(run_id)
+        if lane is None:
+            # It has its place on its thread, and has not said its first word.
+            self._early[run_id] = cause
+            while len(self._early) > _MOST_EARLY:
+                self._early.pop(next(iter(self._early)))
         if lane is None or lane.shut:
             return
         with self._lock:
@@ -71,15 +78,3 @@ class Stops:
                 logger.exception("a callback for the stop of run %s failed", run_id)
                 if isinstance(exc, KeyboardInterrupt):
                     raise
-
-
-def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
-    """See `RunJournal.stop`."""
-    if cause not in CAUSES:
-        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
-    run = journal.run(run_id)
-    if not run.ended:
-        run = journal._store.request_stop(run_id, cause) or run
-    if run.stop is not None and not run.ended and run.owner == journal.owner_id:
-        journal._stops.deliver(run_id, run.stop)
-    return run

@@ -29,6 +29,7 @@ from ._turn import Turn
 
 if TYPE_CHECKING:
     from ._caller import Caller
+    from ._started import Leftovers, Started
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -85,6 +86,10 @@ class Root:
         self.muted = muted
         self.caller: Caller | None = None
         """Its graph, if that is attached."""
+        self.started: Started | None = None
+        """Its task, if it was started in one of its own."""
+        self.left: Leftovers | None = None
+        """What goes on in threads when it has ended."""
         self.turn: Turn | None = None
         """Its turn on a thread, if its graph is attached and so settles it."""
         self.loop = _on_a_loop()
@@ -141,6 +146,7 @@ class Node:
         "run_id",
         "said",
         "spoke",
+        "thread",
         "tie",
         "tool_call_id",
         "unwatch",
@@ -156,6 +162,7 @@ class Node:
         self.namespace = namespace
         self.owner = owner
         """The handler that records it."""
+        self.thread = threading.get_ident()
         self.tie: _Tie | None = None
         self.unwatch: Callable[[], object] | None = None
         self.inside: str | None = parent.inside if parent is not None else None
@@ -264,7 +271,7 @@ class Tracker:
         key = key_of(run_id)
         if key in self.nodes:
             return None
-        parent = self._parent(key_of(parent_run_id)) if parent_run_id is not None else None
+        parent = self.find(parent_run_id)
         id = str(run_id)
         root = Root(id, muted=muted) if parent is None else parent.root
         root.is_graph = root.is_graph or bool(namespace)
@@ -277,7 +284,11 @@ class Tracker:
             self._watch(node, task)
         return node
 
-    def _parent(self, key: int) -> Node | None:
+    def find(self, run_id: Any) -> Node | None:
+        """The node with this id, also if it has failed: what it began besides may go on."""
+        if run_id is None:
+            return None
+        key = key_of(run_id)
         return self.nodes.get(key) or self._failed.get(key)
 
     def keep_failed(self, node: Node) -> None:

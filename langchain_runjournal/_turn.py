@@ -132,6 +132,11 @@ class OnThreads:
         """Whether a run has its turn on a thread."""
         return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
 
+    def is_idle(self, thread_id: str, run_id: str) -> bool:
+        """Whether a run is over, and nobody settles it."""
+        found = [root for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id and root.over]
+        return any(root.turn is not None and not root.turn.is_worked_on for root in found)
+
     def waits(self, thread_id: str, run_id: str) -> bool:
         """Whether a run waits for the others on its thread, and has not touched it."""
         found = [root.turn for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]

@@ -57,6 +57,8 @@ class Turns:
         result: Settlement | None = None
         root.turn.is_worked_on = True
         try:
+            if root.started is not None and root.left is not None:
+                yield wait_for(root.left, root.started.patience())
             result = yield from self._settler.settle(root.run_id, _reason(root.turn.ending))
         finally:
             # Also if the loop is torn down in the middle: then it is done before the next turn.
@@ -109,6 +111,13 @@ class Turns:
                 cause = run.cause or "error"
                 result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id, late=True)
                 self._note(run, result)
+
+    def take_up(self, turn: Turn) -> Steps[None]:
+        """A run takes up one that waited for a human: that one waits no more."""
+        for run in (yield self._off(partial(self._journal.runs, turn.thread_id, RunStatus.PAUSED, None))):
+            if self._settler.is_ours(run) and (yield self._off(partial(self._journal.claim, run.run_id))):
+                data = {"status": "completed", "usage": dict(run.usage)}
+                self._journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
 
     def _has_late(self, run: Run) -> Steps[bool]:
         """Whether a run of another program has got results after its end. Of one of ours, we would have been told."""

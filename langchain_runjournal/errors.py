@@ -157,3 +157,23 @@ class NotAttachable(RunJournalError, TypeError):
 class NoMessages(RunJournalError):
     """{what} has no place for a message: {reason}. Nothing was changed. Use a graph whose state has `messages`, and give it
     rather than its checkpointer."""
+
+
+class ThreadBusy(RunJournalError):
+    """Thread {thread_id!r} is busy with run {run_id}. Wait for it (if_busy="wait"), stop it (if_busy="stop"), or send the
+    message again when it has ended."""
+
+
+class StopTimeout(RunJournalError, TimeoutError):
+    """Run {run_id} was asked to stop, and has not ended within {seconds} s. The request stays: the run ends when what it is
+    doing lets go of it. Wait longer, or look for what in it does not let itself be cancelled."""
+
+
+class RunAbandoned(RunJournalError):
+    """Run {run_id} has no owner any more, so nobody can stop it: its process was killed. It is settled before the next turn
+    of its thread begins, or by `RunJournal.recover`."""
+
+
+class ChunksGone(RunJournalError):
+    """The chunks of run {run_id} cannot be read: {reason}. All that it says is in the journal: use `RunHandle.events` or
+    `RunJournal.afollow`, which can be read again from anywhere."""

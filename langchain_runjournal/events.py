@@ -41,6 +41,10 @@ Cause: TypeAlias = Literal["stop", "disconnect", "timeout", "shutdown", "crash",
 """Why a run was interrupted, or is asked to stop."""
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 
+GRAPH: Final = "runjournal_graph"
+CONTINUES: Final = "runjournal_continues"
+"""In the metadata of a run: the name of its graph, if that is attached or was started, and the run that it takes up."""
+
 DELTA: Final = "llm.ai.delta"
 NO_DATA: Final[Mapping[str, Any]] = {}
 
@@ -260,6 +264,12 @@ class Run:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
     """By model, the sum of what the provider reported; `calls`, and how many of them are `incomplete`: did not report."""
+
+    @property
+    def continues(self) -> str | None:
+        """The run that this one took up, if `start_run` began it with a resume."""
+        found = self.metadata.get(CONTINUES)
+        return found if isinstance(found, str) else None
 
     @property
     def ended(self) -> bool:

@@ -21,6 +21,7 @@ from ._journal import RunJournal
 from ._partial import delta_is_visible
 from ._segments import encode_text, encode_value
 from ._spool import TEXT, VALUE
+from ._started import refuse
 from ._tracker import Node, key_of, stack
 from .errors import InvalidArgument
 from .events import DELTA
@@ -140,6 +141,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     def _token(self, token: Any, chunk: Any, run_id: Any) -> None:
         node = self.streaming.get(key_of(run_id))
         if node is None:
+            refuse(self._tracker.nodes.get(key_of(run_id)))
             return  # recorded by another handler, or as events
         fields = getattr(getattr(chunk, "message", None), "__dict__", None)
         if fields is None:
@@ -153,6 +155,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
     def on_stream_event(self, event: Any, *, run_id: UUID, **about: Any) -> Any:
         """The other way in which models stream. A call that speaks both ways is recorded in this one."""
         node = self._tracker.nodes.get(key_of(run_id))
+        refuse(node)
         if node is None or node.owner is not self:
             return
         data = _translate.stream_event_delta(event)
@@ -282,6 +285,8 @@ class JournalCallbackHandler(GraphCallbackHandler):
         caller: Caller | None = None,
     ) -> None:
         parent = about.get("parent_run_id") or self._fallback_around()
+        if caller is None:
+            refuse(self._tracker.find(parent))
 
         def work() -> None:
             node = self._capture.begin(self, run_id, parent, about.get("metadata"), name, caller)

@@ -18,7 +18,18 @@ from ..errors import StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_file import connect, identity, prepare, translated
-from ._sqlite_rows import COLUMNS, READ_LIVE, RUN, Batch, Known, insert_run, long_segments, put_to_rest, with_call, with_lasts
+from ._sqlite_rows import (
+    COLUMNS,
+    READ_LIVE,
+    RUN,
+    Batch,
+    Known,
+    insert_run,
+    long_segments,
+    put_to_rest,
+    with_call,
+    with_lasts,
+)
 
 TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""

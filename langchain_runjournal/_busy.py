@@ -1,0 +1,127 @@
+"""Two messages at once on a thread: one of them runs, and the other is rejected, waits, or takes its place.
+
+Rule: the store decides, in one transaction, so that it is the same among threads, event loops and processes. In one process,
+those who wait get their turns in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from . import _stopping
+from ._graph import graph_of
+from ._steps import Do, Steps, off_loop, to_its_end, wait_for
+from .errors import InvalidArgument, ThreadBusy
+from .events import Event, Run, RunStatus
+
+if TYPE_CHECKING:
+    from ._journal import RunJournal
+
+IfBusy = Literal["reject", "stop", "wait"]
+
+_STOPPING: Final = 60.0
+"""Seconds that a run may take to stop for another one."""
+
+
+class Waiting:
+    """One of those who wait for a thread."""
+
+    def __init__(self) -> None:
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.thread = threading.get_ident()
+
+
+class Seat:
+    """The place of a run on its thread."""
+
+    def __init__(self, journal: RunJournal, run: Run) -> None:
+        self._journal = journal
+        self._run = run
+        self._lock = threading.Lock()
+        self._is_taken = self._is_given_up = False
+
+    def take(self, if_busy: IfBusy) -> Steps[None]:
+        """Begin the run, when and if that is possible. Raises `ThreadBusy`."""
+        if if_busy == "reject" or self._run.thread_id is None:
+            yield from self._take(if_busy)
+            return
+        queue = self._journal._capture.waiting
+        key, mine = (graph_of(self._run), self._run.thread_id), Waiting()
+        before, queue[key] = queue.get(key), mine
+        try:
+            if before is not None:
+                yield wait_for(before, None)
+            yield from self._take(if_busy)
+        finally:
+            mine.done.set_result(None)
+            if queue.get(key) is mine:
+                del queue[key]
+
+    def _take(self, if_busy: IfBusy) -> Steps[None]:
+        while True:
+            busy, besides = yield off_loop(self._journal, self._look)
+            if busy is None:
+                if (yield from self._begin(besides)):
+                    return
+            elif if_busy == "reject":
+                raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id)
+            elif if_busy == "wait":
+                yield from _stopping.until_over(self._journal, busy.run_id, None)
+            else:
+                yield off_loop(self._journal, partial(_stopping.ask, self._journal, busy.run_id, "superseded"))
+                try:
+                    yield from _stopping.until_over(self._journal, busy.run_id, time.monotonic() + _STOPPING)
+                except TimeoutError:
+                    raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id) from None
+
+    def _look(self) -> tuple[Run | None, list[str]]:
+        """The run that has the thread now, and those that only seem to."""
+        besides: list[str] = []
+        if self._run.thread_id is None:
+            return None, besides
+        for other in self._journal.runs(self._run.thread_id, RunStatus.RUNNING, None):
+            if graph_of(other) == graph_of(self._run) and not self._is_dead(other):
+                return other, besides
+            besides.append(other.run_id)
+        return None, besides
+
+    def _is_dead(self, run: Run) -> bool:
+        """Whether nobody works on it: it is settled before the next one begins."""
+        return self._journal._capture.threads.is_idle(
+            str(run.thread_id), run.run_id
+        ) or self._journal._writer.janitor.is_free(run)
+
+    def _begin(self, besides: list[str]) -> Steps[bool]:
+        try:
+            begin = partial(self._begin_here, besides)
+            has_begun: bool = yield Do(begin, lambda: to_its_end(self._journal._off_loop(begin)))
+            return has_begun
+        except BaseException:
+            # Cancelled in the middle: the run may have begun, and nobody would ever end it.
+            with self._lock:
+                self._is_given_up = True
+            self._give_back()
+            raise
+
+    def _begin_here(self, besides: list[str]) -> bool:
+        in_the_way = self._journal._store.begin(self._run, besides)
+        if self._run.run_id in in_the_way:
+            raise InvalidArgument(
+                name='config["run_id"]', expected="an id that no run of the journal has", value=self._run.run_id
+            )
+        with self._lock:
+            self._is_taken = not in_the_way
+        if self._is_given_up:
+            self._give_back()
+        return self._is_taken
+
+    def _give_back(self) -> None:
+        with self._lock:
+            is_ours, self._is_taken = self._is_taken, False
+        if is_ours:
+            data: dict[str, Any] = {"status": "interrupted", "cause": "disconnect"}
+            self._journal.append(Event(run_id=self._run.run_id, kind="run.end", data=data))

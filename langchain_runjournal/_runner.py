@@ -1,0 +1,355 @@
+"""`start_run`: a graph in a task of its own, which outlives whoever asked for it and can be stopped from anywhere.
+
+Rule: the task belongs to the run. It is cancelled by a stop and by nothing else, and it ends when the thread is settled and
+all of it is durable. Whoever reads the chunks, follows the events or waits is a guest, who may leave at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from uuid import UUID, uuid4
+
+from langchain_core.runnables.config import merge_configs
+from langgraph.pregel import Pregel
+
+from ._arguments import seconds
+from ._attach import attach, handlers_of
+from ._busy import IfBusy, Seat
+from ._caller import INSIDE
+from ._graph import graph_of
+from ._pipe import Pipe
+from ._resume import TAKES_UP
+from ._started import Started
+from ._steps import begin, later
+from ._translate import error_text
+from .errors import InvalidArgument, NotAttachable, RunJournalError
+from .events import CONTINUES, GRAPH, Cause, Event, Run, RunStatus
+from .saver import JournalSaver
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+    from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+
+OnDisconnect = Literal["continue", "stop"]
+_BACK: Final = 100
+"""How many runs of a thread are looked at, for the one that a resume takes up."""
+_SETTLING: Final = 90.0
+"""Seconds that a settlement may take before its run is given back as it stands."""
+
+
+class RunHandle:
+    """A run in a task of its own, as whoever started it sees it. Losing it does not disturb the run."""
+
+    def __init__(self, journal: RunJournal, started: Started, pipe: Pipe, guests: _Guests) -> None:
+        self._journal = journal
+        self._started = started
+        self._pipe = pipe
+        self._guests = guests
+        weakref.finalize(self, pipe.forsake).atexit = False
+
+    @property
+    def run_id(self) -> str:
+        """The id by which any process finds the run in the journal."""
+        return self._started.run_id
+
+    @property
+    def thread_id(self) -> str | None:
+        """Its thread, or None if the graph has no checkpointer."""
+        return self._started.thread_id
+
+    def __repr__(self) -> str:
+        return f"RunHandle(run_id={self.run_id!r}, thread_id={self.thread_id!r})"
+
+    async def wait(self) -> Run:
+        """The run when it is over: completed, failed, interrupted, or paused; its thread settled, and all of it durable.
+
+        Does not raise what the graph raised: `Run.error` says it. Cancelling this leaves the run alone.
+        """
+        with self._guests.one_more():
+            done = asyncio.wrap_future(self._started.done)
+            await asyncio.wait([done])
+            return done.result()
+
+    def stream(self) -> AsyncIterator[Any]:
+        """The chunks of the graph, as `astream` would give them, for one reader, on the event loop that started the run.
+
+        The run waits for a reader that is slow, but not for one that has gone: from then on, the chunks are not kept. Ends
+        when the run is over, also if it was stopped; raises what the graph raised, if it failed. Raises `ChunksGone`.
+        """
+        return self._pipe.read()
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """The events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers."""
+        with self._guests.one_more():
+            async for event in self._journal.afollow(self.run_id, after):
+                yield event
+
+    async def stop(self, cause: Cause = "stop") -> Run:
+        """Stop the run, and return it when it has ended and its thread is settled (see `RunJournal.astop`)."""
+        return await self._journal.astop(self.run_id, cause, wait=True)
+
+
+class _Guests:
+    """Who reads a run, or waits for it."""
+
+    def __init__(self, started: Started, on_disconnect: OnDisconnect) -> None:
+        self._started = started
+        self._asks = on_disconnect == "stop"
+        self._count = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        self.come()
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self.leave()
+            raise
+        self._count -= 1
+
+    def come(self) -> None:
+        self._count += 1
+
+    def leave(self) -> None:
+        """One goes away, before the run is over."""
+        self._count -= 1
+        if self._asks and self._count <= 0 and not self._started.done.done():
+            self._started.ask("disconnect")
+
+
+async def start_run(
+    graph: Pregel[Any, Any, Any, Any],
+    input: Any,
+    config: RunnableConfig | None = None,
+    *,
+    journal: RunJournal | None = None,
+    if_busy: IfBusy = "reject",
+    timeout: float | None = None,
+    grace: float = 2.0,
+    stream_mode: Any = None,
+    on_disconnect: OnDisconnect = "continue",
+    **options: Any,
+) -> RunHandle:
+    """Run a graph in a task of its own, in the context variables of the caller, who may be cancelled or go away.
+
+    `graph` is attached, or `journal` is given and it is attached to that. Returns as soon as the run has begun and every
+    process can see it. `options` go to `astream`, as `stream_mode` does.
+
+    `if_busy`: what to do while another run of the graph is at work on the thread, in any process: "reject" raises
+    `ThreadBusy`, "stop" stops and settles it first, "wait" waits its turn; cancelled while it waits, nothing has begun.
+    `timeout`: seconds after which the run is stopped, cause "timeout". `grace`: seconds that what is at work gets when the
+    run is stopped, to finish or to clean up; what does not let itself be interrupted is then left behind, and a result that
+    it still has goes to the journal. `on_disconnect`: with "stop", the run is stopped, cause "disconnect", when whoever
+    reads its chunks or events, or waits for it, goes away before it is over. By default that changes nothing.
+
+    A `Command(resume=...)` takes up a run that waits for a human, in a new run that `continues` it.
+    """
+    _check(if_busy=(if_busy, IfBusy), on_disconnect=(on_disconnect, OnDisconnect))
+    if grace is None or seconds("grace", grace) is None:
+        raise InvalidArgument(name="grace", expected="seconds, 0 or more", value=grace)
+    timeout = seconds("timeout", timeout)
+    graph, journal = _attached(graph, journal)
+    settings = merge_configs(graph.config, config)
+    run_id = _run_id(settings)
+    thread_id = _thread_id(graph, settings)
+    started = Started(journal, run_id, graph.get_name(), thread_id, grace, timeout)
+    started.continues = await _continued(journal, started, input, settings)
+    run = Run(
+        run_id=run_id,
+        thread_id=thread_id,
+        name=settings.get("run_name") or started.graph,
+        owner=journal.owner_id,
+        started_at=journal._clock.wall() / 1000,
+        metadata={GRAPH: started.graph} | ({CONTINUES: started.continues} if started.continues else {}),
+    )
+    await later(Seat(journal, run).take(if_busy))
+    # Nothing is awaited from here until its task is there: in between, nobody would end it.
+    guests = _Guests(started, on_disconnect)
+    task = _Task(graph, started, Pipe(run_id, guests))
+    started.task = begin(
+        task.run(input, {**(config or {}), "run_id": UUID(run_id)}, {"stream_mode": stream_mode, **options})
+    )
+    started.task.add_done_callback(task.over)
+    with guests.one_more():
+        await task.begun()
+    return RunHandle(journal, started, task.pipe, guests)
+
+
+class _Task:
+    """What a run does in its task."""
+
+    def __init__(self, graph: Pregel[Any, Any, Any, Any], started: Started, pipe: Pipe) -> None:
+        self.pipe = pipe
+        self._graph = graph
+        self._started = started
+        self._journal = started.journal
+        self._error: BaseException | None = None
+        self._key = UUID(started.run_id).int
+        self._journal._capture.started[self._key] = started
+
+    async def run(self, input: Any, config: Any, options: dict[str, Any]) -> None:
+        """All of it."""
+        try:
+            chunks: Any = self._graph.astream(input, config, **options)
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    await self.pipe.put(chunk)
+        except BaseException as exc:  # noqa: BLE001 - whatever ended it, its end is told first
+            self._error = exc
+        await self._finish()
+        if isinstance(self._error, (KeyboardInterrupt, SystemExit)):
+            raise self._error
+
+    async def _finish(self) -> None:
+        """The loop may end in the middle of this, and cancel it once more: what is left to do is done all the same."""
+        run: Run | None = None
+        for step in (self._tell, self._settled, self._durable):
+            with suppress(asyncio.CancelledError):
+                try:
+                    run = await step()
+                except Exception:
+                    logger.exception("the end of run %s could not be told as it should be", self._started.run_id)
+        self._give_back(run)
+
+    async def _tell(self) -> None:
+        """LangChain has told of the end, but for a few ways to end."""
+        root, error = self._started.root, self._error or asyncio.CancelledError()
+        if root is None:
+            self._tell_unbegun()
+        elif not root.over:
+            run_id = UUID(self._started.run_id)
+            for handler in handlers_of(self._graph):
+                told = handler.on_chain_error(error, run_id=run_id)
+                if told is not None:
+                    await told
+
+    def _tell_unbegun(self) -> None:
+        ending: dict[str, Any] = {"status": "interrupted", "cause": "shutdown"}
+        if isinstance(self._error, Exception):
+            ending = {"status": "failed", "error": error_text(self._error)}
+        self._journal.append(Event(run_id=self._started.run_id, kind="run.end", data=ending))
+
+    async def _settled(self) -> None:
+        root = self._started.root
+        if root is None or root.turn is None:
+            return
+        done = asyncio.wrap_future(root.turn.done)
+        give_up = time.monotonic() + _SETTLING
+        while not done.done() and time.monotonic() < give_up:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([done], timeout=give_up - time.monotonic())
+
+    async def _durable(self) -> Run:
+        with suppress(RunJournalError):  # it is logged, and the spool has it
+            await self._journal.aflush()
+        return await self._journal.arun(self._started.run_id)
+
+    def _give_back(self, run: Run | None) -> None:
+        self._journal._capture.started.pop(self._key, None)
+        self._started.disarm()
+        if run is None:
+            try:
+                run = self._journal.run(self._started.run_id)
+            except Exception as exc:  # noqa: BLE001 - whoever waits for it has to know
+                self._started.done.set_exception(exc)
+                self.pipe.close(exc)
+                return
+        failed = run.status == RunStatus.FAILED and isinstance(self._error, Exception)
+        self._started.done.set_result(run)
+        self.pipe.close(self._error if failed and isinstance(self._error, Exception) else None)
+
+    def over(self, _: object) -> None:
+        """The task is done. Cancelled before its first step, with its loop, it has told nobody."""
+        if not self._started.done.done():
+            self._tell_unbegun()
+            self._give_back(None)
+
+    async def begun(self) -> None:
+        """Return when any process can see it. Raises what has kept it from beginning."""
+        started = self._started
+        if started.task is not None:
+            waiting = asyncio.ensure_future(started.begun.wait())
+            try:
+                await asyncio.wait([waiting, started.task], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        if started.root is None and self._error is not None:
+            raise self._error
+        try:
+            await self._journal.aflush()
+        except RunJournalError:
+            logger.warning("run %s has begun, and other processes cannot see it yet", started.run_id, exc_info=True)
+
+
+def _check(**choices: tuple[Any, Any]) -> None:
+    for name, (value, of) in choices.items():
+        if value not in get_args(of):
+            expected = " or ".join(f'"{choice}"' for choice in get_args(of))
+            raise InvalidArgument(name=name, expected=expected, value=value)
+
+
+def _attached(
+    graph: Pregel[Any, Any, Any, Any], journal: RunJournal | None
+) -> tuple[Pregel[Any, Any, Any, Any], RunJournal]:
+    if not isinstance(graph, Pregel):
+        raise NotAttachable(what=f"A {type(graph).__name__}", reason="it is no compiled graph")
+    journals = [handler.journal for handler in handlers_of(graph)]
+    if journal is None:
+        if not journals:
+            raise InvalidArgument(
+                name="journal", expected="given for a graph that is not attached: attach(graph, journal)", value=None
+            )
+        journal = journals[-1]
+    journal._check_open()
+    if journal in journals:
+        return graph, journal
+    # Once: two attached copies would not know of each other's writes in the background.
+    known = journal._capture.attached
+    if graph not in known:
+        known[graph] = attach(graph, journal)
+    return known[graph], journal
+
+
+def _run_id(settings: RunnableConfig) -> str:
+    given = settings.get("run_id")
+    if given is None:
+        return str(uuid4())
+    try:
+        return str(given if isinstance(given, UUID) else UUID(str(given)))
+    except ValueError:
+        raise InvalidArgument(name='config["run_id"]', expected="a UUID", value=given) from None
+
+
+def _thread_id(graph: Pregel[Any, Any, Any, Any], settings: RunnableConfig) -> str | None:
+    configurable = settings.get("configurable") or {}
+    if any(key in configurable for key in INSIDE):
+        raise InvalidArgument(
+            name="config", expected="one of its own: the config of a node belongs to the run around it", value="a node's"
+        )
+    thread_id = configurable.get("thread_id")
+    if thread_id is None and isinstance(graph.checkpointer, JournalSaver):
+        raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=settings)
+    return None if thread_id is None else str(thread_id)
+
+
+async def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:
+    """The run that a resume takes up: the one that its config names, or the one that waits, or else the last one."""
+    if not (input is None or type(input).__name__ == "Command") or started.thread_id is None:
+        return None
+    configurable = settings.get("configurable") or {}
+    named: str | None = configurable.get(TAKES_UP)
+    if named is not None or configurable.get("checkpoint_id"):
+        return named
+    runs = [run for run in await journal.aruns(started.thread_id, None, _BACK) if graph_of(run) == started.graph]
+    waiting = [run for run in runs if run.status == RunStatus.PAUSED]
+    found = next(iter(waiting or runs), None)
+    return found.run_id if found is not None and found.status != RunStatus.COMPLETED else None
