@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,11 +100,18 @@ os.kill(os.getpid(), signal.SIGTERM)
 # --- fork -------------------------------------------------------------------------------------------------------------
 
 
+def _too_long(*about: object) -> None:
+    raise AssertionError("the child hangs")
+
+
 def in_child(work: Callable[[], None]) -> None:
     """Fork, work, and leave as a forked worker does; the parent sees whether an assertion failed."""
     pid = os.fork()
     if pid == 0:
         code = 1
+        # One that hangs says where, and leaves. Not by `faulthandler`: its watchdog is a thread of the parent.
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.alarm(30)
         try:
             work()
             code = 0
@@ -185,9 +193,6 @@ def test_forks_while_threads_append_flush_and_read(journals: Journals) -> None:
         for fork in range(20):
 
             def child(fork: int = fork) -> None:
-                import faulthandler
-
-                faulthandler.dump_traceback_later(30, exit=True)
                 for _ in range(10):
                     journal.append(delta(f"c{fork}"))
                 journal.flush()
