@@ -170,10 +170,10 @@ class StopTimeout(RunJournalError, TimeoutError):
 
 
 class RunAbandoned(RunJournalError):
-    """Run {run_id} has no owner any more, so nobody can stop it: its process was killed. It is settled before the next turn
-    of its thread begins, or by `RunJournal.recover`."""
+    """Run {run_id} has no owner any more, so nobody can stop it: its process was killed. Give its graph to
+    `RunJournal.recover`, or send the next message: either settles it."""
 
 
 class ChunksGone(RunJournalError):
-    """The chunks of run {run_id} cannot be read: {reason}. All that it says is in the journal: use `RunHandle.events` or
-    `RunJournal.afollow`, which can be read again from anywhere."""
+    """The chunks of run {run_id} cannot be read: {reason}. Use `RunHandle.events` or
+    `RunJournal.afollow`: all that it says is in the journal, and can be read from anywhere, again and again."""
