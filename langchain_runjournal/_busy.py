@@ -9,13 +9,14 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from . import _stopping
 from ._graph import graph_of
 from ._steps import Do, Steps, off_loop, to_its_end, wait_for
-from .errors import InvalidArgument, ThreadBusy
+from .errors import InvalidArgument, RunAbandoned, RunNotFound, ThreadBusy
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -69,14 +70,20 @@ class Seat:
                     return
             elif if_busy == "reject":
                 raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id)
-            elif if_busy == "wait":
-                yield from _stopping.until_over(self._journal, busy.run_id, None)
             else:
+                yield from self._give_way(busy, if_busy)
+
+    def _give_way(self, busy: Run, if_busy: IfBusy) -> Steps[None]:
+        """Wait until the other run is over. One that dies meanwhile, or is pruned, is looked at again."""
+        give_up = None
+        with suppress(RunAbandoned, RunNotFound):
+            if if_busy == "stop":
                 yield off_loop(self._journal, partial(_stopping.ask, self._journal, busy.run_id, "superseded"))
-                try:
-                    yield from _stopping.until_over(self._journal, busy.run_id, time.monotonic() + _STOPPING)
-                except TimeoutError:
-                    raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id) from None
+                give_up = time.monotonic() + _STOPPING
+            try:
+                yield from _stopping.until_over(self._journal, busy.run_id, give_up)
+            except TimeoutError:
+                raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id) from None
 
     def _look(self) -> tuple[Run | None, list[str]]:
         """The run that has the thread now, and those that only seem to."""

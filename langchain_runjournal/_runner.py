@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from uuid import UUID, uuid4
 
@@ -27,8 +25,8 @@ from ._pipe import Pipe
 from ._resume import TAKES_UP
 from ._started import Started
 from ._steps import begin, later
-from ._translate import error_text
-from .errors import InvalidArgument, NotAttachable, RunJournalError
+from ._task import Guests, Task
+from .errors import InvalidArgument, NotAttachable
 from .events import CONTINUES, GRAPH, Cause, Event, Run, RunStatus
 from .saver import JournalSaver
 
@@ -42,14 +40,12 @@ logger = logging.getLogger("langchain_runjournal")
 OnDisconnect = Literal["continue", "stop"]
 _BACK: Final = 100
 """How many runs of a thread are looked at, for the one that a resume takes up."""
-_SETTLING: Final = 90.0
-"""Seconds that a settlement may take before its run is given back as it stands."""
 
 
 class RunHandle:
     """A run in a task of its own, as whoever started it sees it. Losing it does not disturb the run."""
 
-    def __init__(self, journal: RunJournal, started: Started, pipe: Pipe, guests: _Guests) -> None:
+    def __init__(self, journal: RunJournal, started: Started, pipe: Pipe, guests: Guests) -> None:
         self._journal = journal
         self._started = started
         self._pipe = pipe
@@ -88,42 +84,19 @@ class RunHandle:
         return self._pipe.read()
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """The events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers."""
+        """The events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers.
+
+        Ends when the run is over, also if it waits for a human: what comes after that is another run.
+        """
         with self._guests.one_more():
             async for event in self._journal.afollow(self.run_id, after):
                 yield event
+                if event.kind == "run.pause":
+                    return
 
     async def stop(self, cause: Cause = "stop") -> Run:
         """Stop the run, and return it when it has ended and its thread is settled (see `RunJournal.astop`)."""
         return await self._journal.astop(self.run_id, cause, wait=True)
-
-
-class _Guests:
-    """Who reads a run, or waits for it."""
-
-    def __init__(self, started: Started, on_disconnect: OnDisconnect) -> None:
-        self._started = started
-        self._asks = on_disconnect == "stop"
-        self._count = 0
-
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        self.come()
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            self.leave()
-            raise
-        self._count -= 1
-
-    def come(self) -> None:
-        self._count += 1
-
-    def leave(self) -> None:
-        """One goes away, before the run is over."""
-        self._count -= 1
-        if self._asks and self._count <= 0 and not self._started.done.done():
-            self._started.ask("disconnect")
 
 
 async def start_run(
@@ -173,8 +146,8 @@ async def start_run(
     )
     await later(Seat(journal, run).take(if_busy))
     # Nothing is awaited from here until its task is there: in between, nobody would end it.
-    guests = _Guests(started, on_disconnect)
-    task = _Task(graph, started, Pipe(run_id, guests))
+    guests = Guests(started, stops=on_disconnect == "stop")
+    task = Task(graph, started, Pipe(run_id, guests))
     started.task = begin(
         task.run(input, {**(config or {}), "run_id": UUID(run_id)}, {"stream_mode": stream_mode, **options})
     )
@@ -182,112 +155,6 @@ async def start_run(
     with guests.one_more():
         await task.begun()
     return RunHandle(journal, started, task.pipe, guests)
-
-
-class _Task:
-    """What a run does in its task."""
-
-    def __init__(self, graph: Pregel[Any, Any, Any, Any], started: Started, pipe: Pipe) -> None:
-        self.pipe = pipe
-        self._graph = graph
-        self._started = started
-        self._journal = started.journal
-        self._error: BaseException | None = None
-        self._key = UUID(started.run_id).int
-        self._journal._capture.started[self._key] = started
-
-    async def run(self, input: Any, config: Any, options: dict[str, Any]) -> None:
-        """All of it."""
-        try:
-            chunks: Any = self._graph.astream(input, config, **options)
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    await self.pipe.put(chunk)
-        except BaseException as exc:  # noqa: BLE001 - whatever ended it, its end is told first
-            self._error = exc
-        await self._finish()
-        if isinstance(self._error, (KeyboardInterrupt, SystemExit)):
-            raise self._error
-
-    async def _finish(self) -> None:
-        """The loop may end in the middle of this, and cancel it once more: what is left to do is done all the same."""
-        run: Run | None = None
-        for step in (self._tell, self._settled, self._durable):
-            with suppress(asyncio.CancelledError):
-                try:
-                    run = await step()
-                except Exception:
-                    logger.exception("the end of run %s could not be told as it should be", self._started.run_id)
-        self._give_back(run)
-
-    async def _tell(self) -> None:
-        """LangChain has told of the end, but for a few ways to end."""
-        root, error = self._started.root, self._error or asyncio.CancelledError()
-        if root is None:
-            self._tell_unbegun()
-        elif not root.over:
-            run_id = UUID(self._started.run_id)
-            for handler in handlers_of(self._graph):
-                told = handler.on_chain_error(error, run_id=run_id)
-                if told is not None:
-                    await told
-
-    def _tell_unbegun(self) -> None:
-        ending: dict[str, Any] = {"status": "interrupted", "cause": "shutdown"}
-        if isinstance(self._error, Exception):
-            ending = {"status": "failed", "error": error_text(self._error)}
-        self._journal.append(Event(run_id=self._started.run_id, kind="run.end", data=ending))
-
-    async def _settled(self) -> None:
-        root = self._started.root
-        if root is None or root.turn is None:
-            return
-        done = asyncio.wrap_future(root.turn.done)
-        give_up = time.monotonic() + _SETTLING
-        while not done.done() and time.monotonic() < give_up:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([done], timeout=give_up - time.monotonic())
-
-    async def _durable(self) -> Run:
-        with suppress(RunJournalError):  # it is logged, and the spool has it
-            await self._journal.aflush()
-        return await self._journal.arun(self._started.run_id)
-
-    def _give_back(self, run: Run | None) -> None:
-        self._journal._capture.started.pop(self._key, None)
-        self._started.disarm()
-        if run is None:
-            try:
-                run = self._journal.run(self._started.run_id)
-            except Exception as exc:  # noqa: BLE001 - whoever waits for it has to know
-                self._started.done.set_exception(exc)
-                self.pipe.close(exc)
-                return
-        failed = run.status == RunStatus.FAILED and isinstance(self._error, Exception)
-        self._started.done.set_result(run)
-        self.pipe.close(self._error if failed and isinstance(self._error, Exception) else None)
-
-    def over(self, _: object) -> None:
-        """The task is done. Cancelled before its first step, with its loop, it has told nobody."""
-        if not self._started.done.done():
-            self._tell_unbegun()
-            self._give_back(None)
-
-    async def begun(self) -> None:
-        """Return when any process can see it. Raises what has kept it from beginning."""
-        started = self._started
-        if started.task is not None:
-            waiting = asyncio.ensure_future(started.begun.wait())
-            try:
-                await asyncio.wait([waiting, started.task], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiting.cancel()
-        if started.root is None and self._error is not None:
-            raise self._error
-        try:
-            await self._journal.aflush()
-        except RunJournalError:
-            logger.warning("run %s has begun, and other processes cannot see it yet", started.run_id, exc_info=True)
 
 
 def _check(**choices: tuple[Any, Any]) -> None:

@@ -89,14 +89,14 @@ class Started:
         self._deadline = time.monotonic() + self.grace
         if not self._is_ending():
             self.task.cancel()
-        self._loop.call_later(self.grace, self._insist)
+        self._disarm.append(self._loop.call_later(self.grace, self._insist).cancel)
 
     def _insist(self) -> None:
         """Something in it does not let itself be cancelled. LangGraph leaves it behind when it is cancelled again."""
         if self.task is not None and not self.task.done() and not self._is_ending():
             logger.warning("run %s has not ended %.1f s after it was cancelled: cancelled again", self.run_id, self.grace)
             self.task.cancel()
-            self._loop.call_later(max(self.grace, _AGAIN), self._insist)
+            self._disarm.append(self._loop.call_later(max(self.grace, _AGAIN), self._insist).cancel)
 
     def _is_ending(self) -> bool:
         """Whether it has come to its end, and is being settled: nothing is left to cancel."""

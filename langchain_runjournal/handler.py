@@ -285,8 +285,7 @@ class JournalCallbackHandler(GraphCallbackHandler):
         caller: Caller | None = None,
     ) -> None:
         parent = about.get("parent_run_id") or self._fallback_around()
-        if caller is None:
-            refuse(self._tracker.find(parent))
+        refuse(self._tracker.find(parent))
 
         def work() -> None:
             node = self._capture.begin(self, run_id, parent, about.get("metadata"), name, caller)
