@@ -113,6 +113,21 @@ async def the_rest() -> None:
         await asyncio.wait(others, timeout=PATIENCE)
 
 
+@contextmanager
+def collected_here() -> Iterator[None]:
+    """Garbage is collected only where a test asks for it, and at the end.
+
+    To close a stream that is garbage, LangGraph waits for its nodes: for ever, and inside of the garbage collector, which then
+    never runs again, if that happens in the thread of one of these nodes.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.enable()
+
+
 class Loud(logging.Handler):
     """Collects what is only ever logged: a callback that fails breaks nobody's run, but is a mistake all the same."""
 

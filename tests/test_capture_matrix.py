@@ -24,6 +24,7 @@ import pytest
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, is_partial
 
 from ._models import TOKENS, ChatTokens, Gate, TextTokens, agent, chain, graph, words_of
+from ._settled import collected_here
 
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
 
@@ -376,6 +377,12 @@ def journal() -> Iterator[RunJournal]:
     with RunJournal(":memory:") as journal:
         yield journal
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    with collected_here():
+        yield
 
 
 @pytest.mark.parametrize(("entry", "interruption"), [pytest.param(*cell, id=f"{cell[0]}, {cell[1]}") for cell in CELLS])

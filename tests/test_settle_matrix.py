@@ -37,6 +37,7 @@ from ._settled import (
     Wild,
     blocking_tools_of,
     build,
+    collected_here,
     end_of,
     nothing_is_wrong,
     open_saver,
@@ -325,7 +326,8 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunJournal]:
 def frozen() -> Iterator[None]:
     """What is there already is of no interest to the garbage collector, which is asked often here."""
     gc.freeze()
-    yield
+    with collected_here():
+        yield
     gc.unfreeze()
 
 
