@@ -117,7 +117,7 @@ async def the_rest() -> None:
 def collected_here() -> Iterator[None]:
     """Garbage is collected only where a test asks for it, and at the end.
 
-    To close a stream that is garbage, LangGraph waits for its nodes: for ever, and inside of the garbage collector, which then
+    To close a stream that is garbage, LangGraph waits for its nodes: for ever, and inside of the collector, which then
     never runs again, if that happens in the thread of one of these nodes.
     """
     gc.disable()
