@@ -25,6 +25,7 @@ SECTIONS = (
     "settle",
     "guard",
     "attach",
+    "start",
 )
 
 

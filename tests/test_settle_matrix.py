@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import sys
 import threading
@@ -280,7 +281,7 @@ class Conversation:
         await self.check_thread(graph, left)
         self.model.say(words("fi", "ne"))
         await graph.ainvoke({"messages": [("user", "next")]}, self.config(), durability=self.durability)
-        assert story(self.model.seen[-1]) == [*left, "U next"]
+        assert self.in_order(story(self.model.seen[-1])) == self.in_order([*left, "U next"])
         await self.check_thread(graph, [*left, "U next", "A fine"])
         assert len(self.journal.runs(self.thread_id)) == 3
         self.gate.error = None
@@ -304,10 +305,18 @@ class Conversation:
         assert kinds.index("run.settled") < kinds.index("run.end")
         assert len(self.journal.runs(self.thread_id)) == 2
 
+    def in_order(self, lines: list[str]) -> list[str]:
+        """With the results of each batch in one order, where the loop is left in the middle of a checkpoint: one that was only in
+        the journal then stands behind the others."""
+        if self.ending != "KeyboardInterrupt":
+            return lines
+        batches = [list(batch) for _, batch in itertools.groupby(lines, lambda line: line.startswith("T"))]
+        return [line for batch in batches for line in (sorted(batch) if batch[0].startswith("T") else batch)]
+
     async def check_thread(self, graph: Any, left: list[str]) -> None:
         state = await graph.aget_state(self.config())
         messages = state.values["messages"]
-        assert story(messages) == left
+        assert self.in_order(story(messages)) == self.in_order(left)
         assert messages[: len(self.before)] == self.before
         assert (state.next, state.tasks) == ((), ())
         ids = [message.id for message in messages if message.id]  # deepagents gives none to what it is told
