@@ -68,9 +68,9 @@ class Ends:
         """A run is over, and nobody settles it: if its end has not been told, tell it, and free its thread."""
         if root.turn is not None:
             self._unsettled.pop(root.turn.key, None)
-        if root.turn is not None and not root.turn.is_told:
-            ending = root.turn.ending or {"status": "interrupted"}
-            self._tell_end(root, {**ending, "settled": False, "problem": problem})
+            if not root.turn.is_told:
+                ending = root.turn.ending or {"status": "interrupted"}
+                self._tell_end(root, {**ending, "settled": False, "problem": problem})
         self.threads.leave(root)
 
     def give_up_idle(self) -> None:

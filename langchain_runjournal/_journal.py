@@ -254,9 +254,8 @@ class RunJournal:
         was begun by `start_run`; for any other, see `on_stop`. Asking twice is the same as asking once: the first cause
         stays. Returns the run as it stands: one that had ended, or waits for a human, without a request.
 
-        `wait`: return when the run has ended and its thread is settled; if that takes more than `timeout` seconds, raise
-        `StopTimeout`, and leave the request. Raises `RunNotFound`, and, when it waits and nobody is there to stop the run,
-        `RunAbandoned`.
+        `wait`: return when it has ended and its thread is settled. Raises `StopTimeout` if that takes more than `timeout`
+        seconds, and `RunAbandoned` if nobody is there to stop it; the request stays. Raises `RunNotFound`.
         """
         return now(_stopping.stop(self, run_id, cause, wait, timeout))
 
@@ -340,9 +339,8 @@ class RunJournal:
     def close(self) -> None:
         """Stop the runs that `start_run` began here, cause "shutdown"; make everything durable, and release the file.
 
-        The runs take no longer than their grace, and half a minute for settling them. Closing twice is fine. It is the last
-        barrier, and raises what `flush` would. After a `WriteFailed`, what could not be stored is in the spool, and the next
-        `RunJournal` on the file finds it there.
+        The runs take no longer than their grace, and half a minute for settling. Closing twice is fine. It is the last barrier,
+        and raises what `flush` would. After a `WriteFailed`, what could not be stored is in the spool: the next open finds it.
         """
         if self._closed:
             return

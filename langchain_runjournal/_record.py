@@ -30,7 +30,6 @@ from .saver import JournalSaver
 logger = logging.getLogger("langchain_runjournal")
 
 _NAMES: Final = uuid.UUID("0f1c8f26-7b0d-5d6e-8a43-1d0a4a9b7c11")
-_PATIENCE: Final = 30.0
 
 
 def record_partial_ai_message(

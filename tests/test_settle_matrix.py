@@ -306,8 +306,8 @@ class Conversation:
         assert len(self.journal.runs(self.thread_id)) == 2
 
     def in_order(self, lines: list[str]) -> list[str]:
-        """With the results of each batch in one order, where the loop is left in the middle of a checkpoint: one that was only in
-        the journal then stands behind the others."""
+        """With the results of each batch in one order, where the loop is left in the middle of a checkpoint: one that was
+        only in the journal then stands behind the others."""
         if self.ending != "KeyboardInterrupt":
             return lines
         batches = [list(batch) for _, batch in itertools.groupby(lines, lambda line: line.startswith("T"))]
