@@ -151,13 +151,9 @@ async def _started(stage: Any, config: Any, came: list[float]) -> int:
 
 
 def _tell_costs(short: dict[str, dict[str, Sample]], long: dict[str, dict[str, Sample]]) -> None:
-    note(
-        f"One node that calls a model, stream_mode messages, AsyncSqliteSaver on a file. A run: of {_SHORT} token, on a thread"
-    )
-    note(
-        "with a few turns. First chunk: from the call on. CPU: of all threads of the process. start_run gives a run back when"
-    )
-    note("it is durable, as aflush after attached.astream does.")
+    note(f"One node that calls a model, stream_mode messages, AsyncSqliteSaver on a file. A run: of {_SHORT} token, on a")
+    note("thread with a few turns. First chunk: from the call on. CPU: of all threads of the process. start_run gives a run")
+    note("back when it is durable, as aflush after attached.astream does.")
     names = ["", "a run", "p25 .. p75", "to nobody", "to attached", "first chunk", "CPU", ""]
     table(names, [_run_row(name, short) for name in short])
     note(f"A chunk: a run of {_LONG:,} tokens, less the run of {_SHORT}, by {_LONG - _SHORT:,}.")
@@ -217,9 +213,7 @@ def _stop_here(bench: Bench, stage: Any) -> None:
         one()
     found = bench.interleave("start, stops in the process", contenders, count)
     _check(stage, 2 * (count + 1))
-    note(
-        f"{count} runs each, in shuffled order, stopped in mid-stream, after 1 to {_SAID} tokens that are {seconds(_PACE)} apart."
-    )
+    note(f"{count} runs each, in shuffled order, stopped in mid-stream, after 1 to {_SAID} tokens, {seconds(_PACE)} apart.")
     note("Over: the task has ended; where the journal has a part in it, the thread is settled, and all of it durable.")
     base = found[_CUT_PLAIN].median
     rows = [_stop_row(name, found[name], Sample(parts[name][1:]), base) for name in acts]

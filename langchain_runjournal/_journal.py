@@ -339,8 +339,8 @@ class RunJournal:
     def close(self) -> None:
         """Stop the runs that `start_run` began here, cause "shutdown"; make everything durable, and release the file.
 
-        The runs take no longer than their grace, and half a minute for settling. Closing twice is fine. It is the last barrier,
-        and raises what `flush` would. After a `WriteFailed`, what could not be stored is in the spool: the next open finds it.
+        The runs take no longer than their grace, and half a minute for settling. Closing twice is fine. It is the last
+        barrier, and raises what `flush` would: after a `WriteFailed`, the next open finds in the spool what it could not store.
         """
         if self._closed:
             return
