@@ -15,6 +15,7 @@ When it is told to end (SIGTERM, Ctrl-C), uvicorn first waits until every respon
 is not complete for long: `--timeout-graceful-shutdown` is how many seconds it waits. Then it cuts the responses off (and
 logs a CancelledError for each), and ends the lifespan below: there the journal stops the runs of this process, cause
 "shutdown", and settles their threads.
+"""
 
 import asyncio
 import json
