@@ -250,7 +250,7 @@ class Capture(Ends):
         elif not root.over:
             from_within = error is not None and root.last_error == id(error)
             ending = _translate.ending(error, self._asked(root), from_within=from_within)
-            if root.started is not None and not root.started.is_asked and ending.get("cause") == "stop":
+            if root.started is not None and not root.started.is_asked and ending.get("cause") in ("stop", "disconnect"):
                 ending["cause"] = "shutdown"  # nobody else has its task in hand: the loop ends
             if error is None and not root.is_graph and any(one.said and not one.inside for one in root.open.values()):
                 # A chain whose stream is closed says that it has ended well, in the middle of its answer.

@@ -340,7 +340,7 @@ class RunJournal:
         """Stop the runs that `start_run` began here, cause "shutdown"; make everything durable, and release the file.
 
         The runs take no longer than their grace, and half a minute for settling. Closing twice is fine. It is the last
-        barrier, and raises what `flush` would: after a `WriteFailed`, the next open finds in the spool what it could not store.
+        barrier, and raises what `flush` would: after a `WriteFailed`, what could not be stored waits for the next open.
         """
         if self._closed:
             return

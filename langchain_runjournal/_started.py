@@ -26,6 +26,8 @@ logger = logging.getLogger("langchain_runjournal")
 
 _SETTLING: Final = 30.0
 """Seconds that a shutdown gives to settlements, once the grace of all runs is over."""
+_TO_LEAVE: Final = 0.1
+"""Seconds that LangGraph gets in any case, to end what lets itself be cancelled."""
 _AGAIN: Final = 1.0
 """Seconds, at least, between one cancellation and the next."""
 
@@ -89,7 +91,7 @@ class Started:
         self._deadline = time.monotonic() + self.grace
         if not self._is_ending():
             self.task.cancel()
-        self._disarm.append(self._loop.call_later(self.grace, self._insist).cancel)
+        self._disarm.append(self._loop.call_later(max(self.grace, _TO_LEAVE), self._insist).cancel)
 
     def _insist(self) -> None:
         """Something in it does not let itself be cancelled. LangGraph leaves it behind when it is cancelled again."""

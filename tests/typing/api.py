@@ -19,6 +19,7 @@ from langchain_runjournal import (
     JournalCallbackHandler,
     JournalSaver,
     Run,
+    RunHandle,
     RunJournal,
     RunJournalError,
     RunStatus,
@@ -30,6 +31,7 @@ from langchain_runjournal import (
     is_synthetic,
     record_partial_ai_message,
     repair_tool_pairs,
+    start_run,
 )
 from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.memory import MemoryStore
@@ -89,6 +91,23 @@ async def settled_later(graph: CompiledStateGraph[MessagesState], journal: RunJo
     assert_type(await journal.arecover(graph), list[Settlement])
     assert_type(await journal.aresume_config("r"), RunnableConfig)
     assert_type(await arecord_partial_ai_message(graph, {"configurable": {"thread_id": "t"}}, AIMessage("half")), bool)
+
+
+async def started(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> None:
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    handle = await start_run(graph, {"messages": []}, config, journal=journal, if_busy="stop", timeout=60, on_disconnect="stop")
+    assert_type(handle, RunHandle)
+    assert_type(handle.thread_id, str | None)
+    assert_type(await handle.wait(), Run)
+    assert_type(await handle.stop("timeout"), Run)
+    assert_type((await handle.wait()).continues, str | None)
+    async for event in handle.events(after=3):
+        assert_type(event, Event)
+    async for _ in handle.stream():
+        break
+    assert_type(await journal.astop(handle.run_id, wait=True, timeout=5), Run)
+    assert_type(journal.stop(handle.run_id, "shutdown"), Run)
+    await start_run(graph, None, config, if_busy="queue")  # type: ignore[arg-type]
 
 
 def stores(path: Path) -> list[Store]:
