@@ -74,7 +74,11 @@ class Ends:
         self.threads.leave(root)
 
     def give_up_idle(self) -> None:
-        """The same for all runs that nobody settles."""
+        """The same for all runs that nobody settles, and for those that LangChain has forgotten when their loop was torn."""
+        for root in self.threads.lost():
+            node = root.open.get(root.turn.key) if root.turn is not None else None
+            if node is not None:
+                self.tracker.on_gone(node)
         for root in list(self._unsettled.values()):
             if root.turn is not None and not root.turn.is_worked_on:
                 self.give_up(root, "cut off")

@@ -22,6 +22,7 @@ class Turn:
     """A run of an attached graph on its thread, until the thread is whole again."""
 
     __slots__ = (
+        "_loop",
         "_task",
         "done",
         "ending",
@@ -59,6 +60,11 @@ class Turn:
         self.thread = threading.get_ident()
         """Where it began: whoever waits for it there without giving way waits for ever."""
         self._task = _current_task()
+        self._loop = _current_loop()
+
+    def is_lost(self) -> bool:
+        """Whether it can never go on: its event loop is closed."""
+        return self._loop is not None and self._loop.is_closed()
 
     def is_leaving(self) -> bool:
         """Whether it looks as if its end is on its way: it is being cancelled, or the loop that we are on closes a stream
@@ -83,6 +89,13 @@ def _current_task() -> weakref.ref[asyncio.Task[Any]] | None:
     except RuntimeError:
         return None
     return None if task is None else weakref.ref(task)
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Settling:
@@ -133,9 +146,15 @@ class OnThreads:
         return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
 
     def is_idle(self, thread_id: str, run_id: str) -> bool:
-        """Whether a run is over, and nobody settles it."""
-        found = [root for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id and root.over]
-        return any(root.turn is not None and not root.turn.is_worked_on for root in found)
+        """Whether nobody works on a run any more, and nobody settles it."""
+        found = [root for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]
+        turns = [(root.over, root.turn) for root in found if root.turn is not None]
+        return any(turn.is_lost() or (over and not turn.is_worked_on) for over, turn in turns)
+
+    def lost(self) -> list[Root]:
+        """The runs that can never go on, and nobody has said so."""
+        roots = [root for there in list(self._turns.values()) for root in list(there)]
+        return [root for root in roots if not root.over and root.turn is not None and root.turn.is_lost()]
 
     def waits(self, thread_id: str, run_id: str) -> bool:
         """Whether a run waits for the others on its thread, and has not touched it."""

@@ -127,6 +127,8 @@ class Turns:
         return Evidence(run.run_id, events).has_late
 
     def _wait_for_others(self, turn: Turn) -> Steps[None]:
+        if any(other.is_lost() for _, other in self._capture.threads.others(turn)):
+            self._capture.tracker.do(self._capture.give_up_idle)
         for root, other in self._capture.threads.others(turn):
             give_up = time.monotonic() + _SETTLING
             while True:

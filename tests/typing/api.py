@@ -95,7 +95,7 @@ async def settled_later(graph: CompiledStateGraph[MessagesState], journal: RunJo
 
 async def started(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> None:
     config: RunnableConfig = {"configurable": {"thread_id": "t"}}
-    handle = await start_run(graph, {"messages": []}, config, journal=journal, if_busy="stop", timeout=60, on_disconnect="stop")
+    handle = await start_run(graph, {"messages": []}, config, journal=journal, if_busy="stop", timeout=60)
     assert_type(handle, RunHandle)
     assert_type(handle.thread_id, str | None)
     assert_type(await handle.wait(), Run)
