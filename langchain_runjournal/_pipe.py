@@ -105,6 +105,8 @@ class Pipe:
                 self._loop.call_soon_threadsafe(self._left)
 
     def _left(self) -> None:
+        if self._gone is not None:
+            return  # noticed twice: closed, and then dropped
         was_over = self._is_over and not self._chunks
         self.let_go("their reader has gone")
         if not was_over:
