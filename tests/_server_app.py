@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from typing import Any
@@ -15,6 +16,7 @@ HELD = "Nowhere"
 @server.app.get("/debug")
 async def debug() -> dict[str, Any]:
     """What is at work: all tasks but this one, and all threads; and what the journal holds in memory for its runs."""
+    gc.collect()  # a model call that was cancelled ends when nobody holds it any more, and frames hold each other
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     capture = server.app.state.journal._capture
     return {
