@@ -35,7 +35,7 @@ _LINGER: Final = 0.02
 _LINGER_PER_RUN: Final = 0.0005
 _LINGER_MOST: Final = 0.07
 """How long events wait for company, in seconds: 20 ms, and up to 70 ms where a hundred runs would make thin rows."""
-_LOOK_FOR_STOPS: Final = 0.25
+_LOOK_FOR_STOPS: Final = 0.05
 _LOOK_FOR_OTHERS: Final = 0.01
 _RETRY: Final = 0.1
 _RETRY_MOST: Final = 2.0
