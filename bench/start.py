@@ -19,9 +19,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.types import StateUpdate
 
 from langchain_runjournal import RunJournal, attach, is_partial, start_run
 
@@ -34,7 +35,8 @@ from ._tools import Bench, heading, note, table
 
 _PLAIN, _QUEUE = "astream, nobody records", "the same in a task, by a queue"
 _ATTACHED, _FLUSHED, _STARTED = "attached.astream", "attached.astream, aflush", "start_run, stream, wait"
-_CUT_PLAIN, _CUT_ATTACHED, _STOPPED = "cancel, nobody records", "cancel attached.astream", "astop(wait=True)"
+_CUT_PLAIN, _CUT_BY_HAND = "cancel, nobody records", "the same, and three supersteps by hand"
+_CUT_ATTACHED, _STOPPED = "cancel attached.astream", "journal.astop(wait=True)"
 _SHORT, _LONG = 1, 2_000
 _SAID: Final = 12
 """Chunks after which, at the latest, a run is stopped."""
@@ -204,6 +206,7 @@ def _stop_here(bench: Bench, stage: Any) -> None:
     count = bench.pick(300, 4)
     acts: dict[str, Callable[..., Awaitable[tuple[float, float]]]] = {
         _CUT_PLAIN: partial(_cancelled, stage.plain),
+        _CUT_BY_HAND: partial(_settled_by_hand, stage.plain),
         _CUT_ATTACHED: partial(_cancelled, stage.attached),
         _STOPPED: partial(_stopped, stage),
     }
@@ -214,15 +217,15 @@ def _stop_here(bench: Bench, stage: Any) -> None:
     found = bench.interleave("start, stops in the process", contenders, count)
     _check(stage, 2 * (count + 1))
     note(f"{count} runs each, in shuffled order, stopped in mid-stream, after 1 to {_SAID} tokens, {seconds(_PACE)} apart.")
-    note("Over: the task has ended; where the journal has a part in it, the thread is settled, and all of it durable.")
-    base = found[_CUT_PLAIN].median
+    note("Over: the task has ended; where the journal has a part in it, the thread is settled, and all of it durable. By")
+    note("hand: those supersteps of LangGraph that put a given message into the thread, and leave nothing to be run.")
+    base = found[_CUT_BY_HAND].median
     rows = [_stop_row(name, found[name], Sample(parts[name][1:]), base) for name in acts]
-    table(["in one process", "asked to over, p50", "p99", "max", "to nobody", "asked to cut, p50", "p99", ""], rows)
+    table(["in one process", "asked to over, p50", "p99", "max", "to by hand", "asked to cut, p50", "p99", ""], rows)
 
 
-def _stop_row(name: str, whole: Sample, until_cut: Sample, base: float | None) -> list[str]:
-    ratio = "" if base is None else times(whole.median / base)
-    told = [seconds(whole.median), seconds(whole.at(0.99)), seconds(whole.most), ratio]
+def _stop_row(name: str, whole: Sample, until_cut: Sample, base: float) -> list[str]:
+    told = [seconds(whole.median), seconds(whole.at(0.99)), seconds(whole.most), times(whole.median / base)]
     return [name, *told, seconds(until_cut.median), seconds(until_cut.at(0.99)), ""]
 
 
@@ -245,6 +248,14 @@ async def _cancelled(graph: Any, config: Any, most: int) -> tuple[float, float]:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+    return asked, time.monotonic()
+
+
+async def _settled_by_hand(graph: Any, config: Any, most: int) -> tuple[float, float]:
+    asked, _ = await _cancelled(graph, config, most)
+    said = StateUpdate({"messages": [AIMessage("It sat", id="said")]}, "__start__")
+    clear = StateUpdate(None, "__end__")
+    await graph.abulk_update_state(config, [[clear], [said], [clear]])
     return asked, time.monotonic()
 
 
