@@ -63,15 +63,14 @@ class Seat:
                 del queue[key]
 
     def _take(self, if_busy: IfBusy) -> Steps[None]:
-        while True:
+        besides: list[str] = []
+        while not (yield from self._begin(besides)):
             busy, besides = yield off_loop(self._journal, self._look)
             if busy is None:
-                if (yield from self._begin(besides)):
-                    return
-            elif if_busy == "reject":
+                continue
+            if if_busy == "reject":
                 raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id)
-            else:
-                yield from self._give_way(busy, if_busy)
+            yield from self._give_way(busy, if_busy)
 
     def _give_way(self, busy: Run, if_busy: IfBusy) -> Steps[None]:
         """Wait until the other run is over. One that dies meanwhile, or is pruned, is looked at again."""

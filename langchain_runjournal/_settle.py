@@ -19,9 +19,9 @@ from ._messages import as_messages, load
 from ._pairs import Known, Request, walk
 from ._partial import MARK
 from ._settlement import Plan, come_in, plan
-from ._steps import Do, Steps, off_loop, wait_for
+from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._turn import Settling
-from .errors import RunJournalError, SettlementTimeout
+from .errors import SettlementTimeout
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -128,11 +128,10 @@ class Settler:
             logger.warning(what)
 
     def _flush(self) -> Steps[None]:
-        try:
-            yield Do(partial(self._journal.flush, _PATIENCE), partial(self._journal.aflush, _PATIENCE))
-        except RunJournalError:
+        problem = yield make_durable(self._journal, _PATIENCE)
+        if problem is not None:
             # What it holds can be read all the same, and the thread should not suffer for it.
-            logger.warning("settling without a journal that is up to date", exc_info=True)
+            logger.warning("settling without a journal that is up to date", exc_info=problem)
 
     def _hold(self, run: Run, before_run: str | None) -> Steps[tuple[Outcome, str] | None]:
         if self._saver is not None:

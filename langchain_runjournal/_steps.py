@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+from .errors import JournalClosed
+
 if TYPE_CHECKING:
     from ._journal import RunJournal
 
@@ -66,6 +68,35 @@ async def nothing() -> None:
 def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:
     """Something that a journal does, which may block."""
     return Do(work, partial(journal._off_loop, work))
+
+
+def make_durable(journal: RunJournal, seconds: float | None) -> Do[Exception | None]:
+    """Wait until all that was appended is durable, and what has kept it from that.
+
+    What was refused is left for the next barrier of the user: nobody would hear of it here.
+    """
+
+    def barrier() -> concurrent.futures.Future[None]:
+        if journal._closed:
+            raise JournalClosed(url=journal.url, refused=0)
+        journal._check_open()
+        return journal._writer.barrier(quiet=True)
+
+    def here() -> Exception | None:
+        try:
+            barrier().result(seconds)
+        except Exception as exc:  # noqa: BLE001 - given back
+            return exc
+        return None
+
+    async def giving_way() -> Exception | None:
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(barrier()), seconds)
+        except Exception as exc:  # noqa: BLE001 - given back
+            return exc
+        return None
+
+    return Do(here, giving_way)
 
 
 def now(steps: Steps[_T]) -> _T:

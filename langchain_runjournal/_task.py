@@ -19,7 +19,6 @@ from ._attach import handlers_of
 from ._pipe import Pipe
 from ._started import Started
 from ._translate import error_text
-from .errors import RunJournalError
 from .events import Event, Run, RunStatus
 
 logger = logging.getLogger("langchain_runjournal")
@@ -124,8 +123,6 @@ class Task:
                 await asyncio.wait([done], timeout=give_up - time.monotonic())
 
     async def _durable(self) -> Run:
-        with suppress(RunJournalError):  # it is logged, and the spool has it
-            await self._journal.aflush()
         return await self._journal.arun(self._started.run_id)
 
     def _give_back(self, run: Run | None) -> None:
@@ -159,7 +156,3 @@ class Task:
                 waiting.cancel()
         if started.root is None and self._error is not None:
             raise self._error
-        try:
-            await self._journal.aflush()
-        except RunJournalError:
-            logger.warning("run %s has begun, and other processes cannot see it yet", started.run_id, exc_info=True)

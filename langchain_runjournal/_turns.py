@@ -7,7 +7,6 @@ alive is never touched; one whose owner is gone is claimed first, so that of two
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -20,9 +19,9 @@ from langgraph.pregel import Pregel
 from ._evidence import Evidence
 from ._graph import Threads
 from ._settle import Settlement, Settler
-from ._steps import Do, Steps, later, now, off_loop, quiet_context, to_its_end, wait_for
+from ._steps import Do, Steps, later, make_durable, now, off_loop, quiet_context, to_its_end, wait_for
 from ._turn import Turn
-from .errors import InvalidArgument, RunJournalError
+from .errors import InvalidArgument
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ class Turns:
             tell = partial(self._capture.conclude, key, data if final else None, problem)
             root.turn.is_worked_on = False
             self._capture.tracker.do(tell)
-        with contextlib.suppress(RunJournalError):
-            yield Do(self._journal.flush, self._journal.aflush)
+        yield make_durable(self._journal, _SETTLING)
 
     def prepare(self, turn: Turn, run_id: str) -> Steps[None]:
         """A new message has come for a thread: settle what was left there, before the graph looks at it."""
@@ -179,8 +177,7 @@ class Turns:
                 ending |= {"settled": False, "problem": result.reason}
             if not run.ended:
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=ending))
-            with contextlib.suppress(RunJournalError):
-                yield Do(self._journal.flush, self._journal.aflush)
+            yield make_durable(self._journal, _SETTLING)
         return result
 
     def _may_tell(self, run: Run) -> bool:

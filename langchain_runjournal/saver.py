@@ -20,15 +20,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from ._arguments import seconds
 from ._journal import RunJournal
 from ._resume import RESUME
+from ._steps import make_durable
 from ._traffic import Drain, Traffic, any_of
-from .errors import InvalidArgument, JournalClosed
+from .errors import InvalidArgument
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
     from typing_extensions import Self
-
-    from ._barrier import Barrier
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -164,33 +163,15 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     # --- the journal --------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        try:
-            self._barrier().result()
-        except Exception as exc:  # noqa: BLE001 - logged: a broken journal must not break the agent
-            self._broken(exc)
-        else:
-            self._traffic.broken = False
+        self._told(make_durable(self.journal, None).now())
 
     async def _aflush(self) -> None:
-        try:
-            await asyncio.wrap_future(self._barrier())
-        except Exception as exc:  # noqa: BLE001 - as above
-            self._broken(exc)
-        else:
-            self._traffic.broken = False
+        self._told(await make_durable(self.journal, None).later())
 
-    def _barrier(self) -> Barrier:
-        journal = self.journal
-        if journal._closed:
-            raise JournalClosed(url=journal.url, refused=0)
-        journal._check_open()
-        # A quiet one: it is the user's next barrier that should hear of refused events, as nobody does here.
-        return journal._writer.barrier(quiet=True)
-
-    def _broken(self, exc: Exception) -> None:
-        if not self._traffic.broken:
-            self._traffic.broken = True
-            logger.warning("checkpoints are written ahead of their journal until it can be written again: %s", exc)
+    def _told(self, problem: Exception | None) -> None:
+        if problem is not None and not self._traffic.broken:
+            logger.warning("checkpoints are written ahead of their journal until it can be written again: %s", problem)
+        self._traffic.broken = problem is not None
 
     def _based(self, config: RunnableConfig) -> None:
         """Tell the journal behind which checkpoint a run of the outermost graph begins to write."""

@@ -98,11 +98,16 @@ def facts(run: Run) -> tuple[str, str | None, bool]:
 
 @asynccontextmanager
 async def talking(
-    tmp_path: Path, saver: str = "memory", kind: str = "by hand", tools: list[Any] | None = None, model: Any = None
+    tmp_path: Path,
+    saver: str = "memory",
+    kind: str = "by hand",
+    tools: list[Any] | None = None,
+    model: Any = None,
+    **options: Any,
 ) -> AsyncIterator[Talk]:
     """Somebody to talk to. Afterwards the journal holds nothing in its memory."""
     path = None if saver == "memory" else str(tmp_path / "threads.db")
-    async with open_saver(InMemorySaver(), path) as opened, RunJournal(tmp_path / "runs.db") as journal:
+    async with open_saver(InMemorySaver(), path) as opened, RunJournal(tmp_path / "runs.db", **options) as journal:
         talk = Talk(journal, opened, kind, tools=tools or [], model=model or Recording())
         try:
             yield talk
