@@ -1,4 +1,4 @@
-"""A process that starts runs: it does what it is asked, line by line, also several things at once.
+"""A process that starts runs: it does what it is asked, line by line, also several things at once. Both sides of it.
 
 python -m tests._starter HOME
 """
@@ -6,17 +6,23 @@ python -m tests._starter HOME
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -25,6 +31,90 @@ from langgraph.types import Command, interrupt
 from langchain_runjournal import Run, RunHandle, RunJournal, attach, errors, start_run
 from tests._agents import Scripted
 from tests._settled import story
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 60.0  # seconds, for what takes a few at most
+
+# --- whoever asks -----------------------------------------------------------------------------------------------------
+
+
+class Failed(Exception):
+    """What another process was asked for has raised this."""
+
+    def __init__(self, error: str, **values: Any) -> None:
+        super().__init__(error)
+        self.error = error
+        self.run_id = values.get("run_id")
+
+
+class Process:
+    """Another process, that is a `Starter`, as whoever asks it sees it."""
+
+    def __init__(self, home: Path) -> None:
+        command = [sys.executable, "-m", "tests._starter", str(home)]
+        # A file: whoever complains a lot must not have to wait for a reader.
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._said, "text": True}
+        self.process = subprocess.Popen(command, cwd=ROOT, **pipes)
+        self._numbers = count()
+        self._answers: dict[int, concurrent.futures.Future[Any]] = {}
+        self._reader = threading.Thread(target=self._read)
+
+    def up(self) -> Process:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "up\n"
+        self._reader.start()
+        return self
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            number, answer = json.loads(line)
+            waiting = self._answers.pop(number)
+            waiting.set_exception(Failed(**answer)) if "error" in answer else waiting.set_result(answer["is"])
+
+    def ask(self, verb: str, **about: Any) -> concurrent.futures.Future[Any]:
+        """Have it do something, and go on."""
+        assert self.process.stdin is not None
+        number = next(self._numbers)
+        self._answers[number] = answer = concurrent.futures.Future()
+        self.process.stdin.write(json.dumps([number, verb, about]) + "\n")
+        self.process.stdin.flush()
+        return answer
+
+    def do(self, verb: str, **about: Any) -> Any:
+        """Have it do something, and wait for the answer."""
+        return self.ask(verb, **about).result(PATIENCE)
+
+    def kill(self) -> int:
+        self.process.kill()
+        return self.process.wait(PATIENCE)
+
+    def leave(self, within: float = PATIENCE) -> int:
+        """Let it end by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(within)
+
+    def close(self) -> str:
+        """End it, and return what it has complained of."""
+        try:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGCONT)
+                self.leave()
+        finally:
+            self.kill()
+            if self._reader.is_alive():
+                self._reader.join(PATIENCE)
+            self._said.seek(0)
+            said = self._said.read()
+            for file in (self.process.stdin, self.process.stdout, self._said):
+                assert file is not None
+                file.close()
+        return said
+
+
+# --- whoever is asked -------------------------------------------------------------------------------------------------
 
 
 class Speaker(Scripted):
@@ -57,7 +147,8 @@ def graph_of(model: Speaker, saver: BaseCheckpointSaver[Any]) -> Any:
     async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}
 
-    def confirm(state: MessagesState) -> dict[str, Any]:
+    def confirm(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        var_child_runnable_config.set(config)  # on Python 3.10, LangGraph cannot do it in asynchronous code
         return {"messages": [AIMessage(f"you said {interrupt('sure?')}")]}
 
     graph = StateGraph(MessagesState)

@@ -85,9 +85,10 @@ class Server:
         return self.process.returncode
 
     def complaints(self) -> str:
-        """All that it has said, but for what it is doing, and whom it has cut off."""
+        """All that it has said, but for what it is doing, whom it has cut off, and that a client has gone (asyncio)."""
+        cancel = r"ERROR: +Cancel \d+ running task\(s\), timeout graceful shutdown exceeded\n"
         said = CUT_OFF.sub("", "".join(self.said))
-        return re.sub(r"INFO: .*\n|ERROR: +Cancel \d+ running task\(s\), timeout graceful shutdown exceeded\n", "", said)
+        return re.sub(rf"INFO: .*\n|{cancel}|socket\.send\(\) raised exception\.\n", "", said)
 
     def get(self, path: str, **params: Any) -> Any:
         return self.client.get(path, params=params).raise_for_status().json()

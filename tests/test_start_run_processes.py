@@ -3,113 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import json
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from langchain_runjournal import Run, RunJournal, errors
 
+from ._starter import PATIENCE, Failed, Process
+
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals")]
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 60.0  # seconds, for what takes a few at most
 
-
-class Failed(Exception):
-    """What another process was asked for has raised this."""
-
-    def __init__(self, error: str, **values: Any) -> None:
-        super().__init__(error)
-        self.error = error
-        self.run_id = values.get("run_id")
-
-
-class Starter:
-    """Another process, that starts runs (see `_starter`)."""
-
-    def __init__(self, home: Path) -> None:
-        command = [sys.executable, "-m", "tests._starter", str(home)]
-        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(command, cwd=ROOT, **pipes)
-        self._numbers = count()
-        self._answers: dict[int, concurrent.futures.Future[Any]] = {}
-        self._reader = threading.Thread(target=self._read)
-
-    def up(self) -> Starter:
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "up\n"
-        self._reader.start()
-        return self
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            number, answer = json.loads(line)
-            waiting = self._answers.pop(number)
-            waiting.set_exception(Failed(**answer)) if "error" in answer else waiting.set_result(answer["is"])
-
-    def ask(self, verb: str, **about: Any) -> concurrent.futures.Future[Any]:
-        """Have it do something, and go on."""
-        assert self.process.stdin is not None
-        number = next(self._numbers)
-        self._answers[number] = answer = concurrent.futures.Future()
-        self.process.stdin.write(json.dumps([number, verb, about]) + "\n")
-        self.process.stdin.flush()
-        return answer
-
-    def do(self, verb: str, **about: Any) -> Any:
-        """Have it do something, and wait for the answer."""
-        return self.ask(verb, **about).result(PATIENCE)
-
-    def kill(self) -> int:
-        self.process.kill()
-        return self.process.wait(PATIENCE)
-
-    def leave(self) -> int:
-        """Let it end by itself."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait(PATIENCE)
-
-    def close(self) -> str:
-        """End it, and return what it has complained of."""
-        try:
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGCONT)
-                self.leave()
-        finally:
-            self.process.kill()
-            if self._reader.is_alive():
-                self._reader.join(PATIENCE)
-            assert self.process.stderr is not None
-            said = self.process.stderr.read()
-            for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-                assert pipe is not None
-                pipe.close()
-        return str(said)
-
-
-Starters = Callable[[int], list[Starter]]
+Starters = Callable[[int], list[Process]]
 
 
 @pytest.fixture
 def starters(tmp_path: Path) -> Iterator[Starters]:
     """That many processes. What they complain of is looked at."""
-    opened: list[Starter] = []
+    opened: list[Process] = []
 
-    def open_starters(count: int) -> list[Starter]:
-        opened.extend(Starter(tmp_path) for _ in range(count))
+    def open_starters(count: int) -> list[Process]:
+        opened.extend(Process(tmp_path) for _ in range(count))
         return [starter.up() for starter in opened[-count:]]
 
     yield open_starters
@@ -165,7 +83,7 @@ def test_stop_from_a_process_that_runs_no_graph(starters: Starters, journal: Run
     else:
         others[0].do("stop", run_id=run_id, wait=True, timeout=PATIENCE)
     assert ending(journal.run(run_id)) == STOPPED
-    assert owner.do("at_work") == [0, 1, 0, 0]
+    assert owner.do("at_work")[:2] == [0, 1]
     rest = list(journal.follow(run_id, after=seq))
     assert [event.seq for event in rest] == list(range(seq + 1, seq + 1 + len(rest)))
     marks = ("run.stop", "run.settled", "run.end")
@@ -173,6 +91,7 @@ def test_stop_from_a_process_that_runs_no_graph(starters: Starters, journal: Run
     said = heard + "".join(event.text for event in rest)
     assert owner.do("thread", thread="t") == [["U talk", f"A~ {said}"], []]
     assert owner.do("wait", run_id=run_id)["cause"] == "stop"
+    assert owner.do("at_work") == [0, 1, 0, 0]
 
 
 def test_requested_and_settled_are_two_facts(starters: Starters, journal: RunJournal) -> None:
@@ -206,7 +125,7 @@ def test_everybody_stops_it_at_once(starters: Starters, journal: RunJournal) -> 
         told = [answer.result(PATIENCE) for answer in answers]
         assert [(one["status"], one["cause"], one["settled"]) for one in told] == [STOPPED] * 6
         assert [event.kind for event in journal.read(run_id)].count("run.stop") == 1
-        assert processes[0].do("at_work") == [0, number + 1, 0, 0]
+        assert processes[0].do("at_work")[:2] == [0, number + 1]
 
 
 def test_a_stop_reaches_no_later_run(starters: Starters, journal: RunJournal) -> None:
@@ -274,7 +193,7 @@ def test_each_stops_the_other(starters: Starters, journal: RunJournal) -> None:
         story, after = processes[0].do("thread", thread=thread)
         assert ([line for line in story if line != "U talk" and not line.startswith("A~ 1")], after) == ([], [])
         assert story.count("U talk") == 3
-    assert [one.do("at_work")[2:] for one in processes] == [[0, 0]] * 2
+    until(lambda: [one.do("at_work")[2:] for one in processes] == [[0, 0]] * 2)
 
 
 # --- killed, held up, gone ----------------------------------------------------------------------------------------------
@@ -373,6 +292,24 @@ def test_a_process_that_ends(starters: Starters, journal: RunJournal) -> None:
     assert ending(journal.run(run_id)) == ("interrupted", "shutdown", True)
     said = following.result(PATIENCE)
     assert other.do("thread", thread="t") == [["U talk", f"A~ {said}", "U brief", "A fine"], []]
+
+
+@pytest.mark.xfail(reason="a run can begin while its journal is being closed", strict=False)
+def test_what_waits_in_a_process_that_ends(tmp_path: Path, journal: RunJournal) -> None:
+    """Whoever waits there for a turn is told that the journal is closed, or is stopped as well: no run is left behind."""
+    owner = Process(tmp_path).up()
+    try:
+        for thread in ("t0", "t1", "t2", "t3"):
+            hear(journal, owner.do("start", thread=thread, text="talk"), 1)
+            for _ in range(3):
+                owner.ask("start", thread=thread, text="talk", if_busy="wait")
+        until(lambda: owner.do("at_work")[3] == 4)
+        assert owner.leave(15) == 0
+    finally:
+        owner.kill()
+        said = owner.close()
+    assert said == ""
+    assert {ending(run) for run in journal.runs()} == {("interrupted", "shutdown", True)}
 
 
 # --- paused ---------------------------------------------------------------------------------------------------------------
