@@ -123,6 +123,8 @@ async def test_in_a_tool_on_a_thread_that_ends_in_time(tmp_path: Path, kind: str
         stopping = asyncio.create_task(handle.stop())
         await until_said(talk.journal, handle.run_id, "run.stop")
         await until(lambda: handle._started.root is not None and handle._started.root.over)
+        await asyncio.sleep(0.1)  # nothing tells that nothing happens
+        assert (await talk.journal.arun(handle.run_id)).status == "running"
         talk.gate.open()
         assert facts(await stopping) == STOPPED
         await talk.goes_on("U go", "A Looking. (c1,c2,c3)", "T(c1) quick 1", "T(c2) quick 2", "T(c3) plod 3")
