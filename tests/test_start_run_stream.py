@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_run
+from langchain_runjournal import Event, RunHandle, RunJournal, attach, errors, start_run
 
 from ._agents import asks, words
 from ._settled import PATIENCE, Broken, Gate, Recording, build, nothing_is_wrong, open_saver, the_rest, until
@@ -308,3 +309,32 @@ async def test_a_run_that_was_stopped_is_taken_up_again(tmp_path: Path, saver: s
         run = await resumed.wait()
         assert (facts(run), run.continues) == (("completed", None, True), handle.run_id)
         await talk.goes_on("U go", "A Looking. (c1)", "T(c1) quick 1", "A all")
+
+
+@pytest.mark.xfail(
+    sys.version_info < (3, 12), strict=True, reason="asyncio.wait_for in _follow loses a cancellation that meets the news"
+)
+@on_a_loop
+async def test_a_follower_is_cancelled_when_news_comes(tmp_path: Path) -> None:
+    """However close the two are, it ends."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+
+        async def follow() -> None:
+            async for _ in handle.events():
+                pass
+
+        deaf = []
+        for hops in range(12):
+            following = asyncio.create_task(follow())
+            await asyncio.sleep(0.05)  # nothing tells that it sleeps
+            talk.journal.append(Event(run_id=handle.run_id, kind="llm.ai.delta", data={"text": "!"}))
+            await turns(hops)
+            following.cancel()
+            await asyncio.wait([following], timeout=0.3)
+            if not following.done():
+                deaf.append(hops)
+                following.cancel()
+        talk.gate.open()
+        await handle.wait()
+        assert deaf == []
