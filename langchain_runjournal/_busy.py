@@ -11,12 +11,12 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from . import _stopping
 from ._graph import graph_of
 from ._steps import Do, Steps, off_loop, to_its_end, wait_for
-from .errors import InvalidArgument, RunAbandoned, RunNotFound, ThreadBusy
+from .errors import InvalidArgument, JournalClosed, RunAbandoned, RunNotFound, ThreadBusy
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -24,16 +24,22 @@ if TYPE_CHECKING:
 
 IfBusy = Literal["reject", "stop", "wait"]
 
+_LOOK: Final = 0.1
+"""Seconds until whoever wants to take the place of all in front looks again for the one that runs."""
 _STOPPING: Final = 60.0
 """Seconds that a run may take to stop for another one."""
 
 
 class Waiting:
-    """One of those who wait for a thread."""
+    """One of those who stand in line for a thread."""
 
     def __init__(self) -> None:
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.thread = threading.get_ident()
+
+    def leave(self, _: object = None) -> None:
+        """It has its turn, or does not want it any more."""
+        self.done.set_result(None)
 
 
 class Seat:
@@ -50,17 +56,25 @@ class Seat:
         if if_busy == "reject" or self._run.thread_id is None:
             yield from self._take(if_busy)
             return
-        queue = self._journal._capture.waiting
+        line = self._journal._capture.waiting
         key, mine = (graph_of(self._run), self._run.thread_id), Waiting()
-        before, queue[key] = queue.get(key), mine
+        before, line[key] = line.get(key), mine
+        mine.done.add_done_callback(lambda _: line.pop(key) if line.get(key) is mine else None)
         try:
-            if before is not None:
-                yield wait_for(before, None)
+            while before is not None and not before.done.done():
+                if if_busy == "stop":
+                    # It does not wait for those in front to have had their turns: whatever runs is stopped for it.
+                    busy, _ = yield off_loop(self._journal, self._look)
+                    if busy is not None:
+                        yield off_loop(self._journal, partial(_stopping.ask, self._journal, busy.run_id, "superseded"))
+                yield wait_for(before, _LOOK if if_busy == "stop" else None)
             yield from self._take(if_busy)
         finally:
-            mine.done.set_result(None)
-            if queue.get(key) is mine:
-                del queue[key]
+            # Whoever leaves the line early does not let those behind it go before those in front.
+            if before is None:
+                mine.leave()
+            else:
+                before.done.add_done_callback(mine.leave)
 
     def _take(self, if_busy: IfBusy) -> Steps[None]:
         besides: list[str] = []
@@ -110,10 +124,12 @@ class Seat:
             # Cancelled in the middle: the run may have begun, and nobody would ever end it.
             with self._lock:
                 self._is_given_up = True
-            self._give_back()
+            self.give_back("disconnect")
             raise
 
     def _begin_here(self, besides: list[str]) -> bool:
+        if self._journal._capture.is_closing:
+            raise JournalClosed(url=self._journal.url, refused=0)
         in_the_way = self._journal._store.begin(self._run, besides)
         if self._run.run_id in in_the_way:
             raise InvalidArgument(
@@ -122,12 +138,14 @@ class Seat:
         with self._lock:
             self._is_taken = not in_the_way
         if self._is_given_up:
-            self._give_back()
+            self.give_back("disconnect")
         return self._is_taken
 
-    def _give_back(self) -> None:
+    def give_back(self, cause: str) -> None:
+        """It will not begin, after all."""
         with self._lock:
             is_ours, self._is_taken = self._is_taken, False
         if is_ours:
-            data: dict[str, Any] = {"status": "interrupted", "cause": "disconnect"}
-            self._journal.append(Event(run_id=self._run.run_id, kind="run.end", data=data))
+            self._journal.append(
+                Event(run_id=self._run.run_id, kind="run.end", data={"status": "interrupted", "cause": cause})
+            )

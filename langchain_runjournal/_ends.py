@@ -34,6 +34,8 @@ class Ends:
         self._unsettled: dict[int, Root] = {}
         self.started: dict[int, Started] = {}
         """The runs in tasks of their own, until they are over."""
+        self.is_closing = False
+        """Whether the journal is being closed: no run begins any more."""
         self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """The attached copies of graphs that were started without."""
         self.waiting: dict[tuple[str, str], Waiting] = {}
@@ -89,6 +91,7 @@ class Ends:
         self.threads.clear()
         self._unsettled.clear()
         self.started.clear()
+        self.is_closing = False
         self.waiting.clear()
 
     def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:

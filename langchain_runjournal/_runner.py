@@ -26,7 +26,7 @@ from ._resume import TAKES_UP
 from ._started import Started
 from ._steps import begin, later
 from ._task import Guests, Task
-from .errors import InvalidArgument, NotAttachable
+from .errors import InvalidArgument, JournalClosed, NotAttachable
 from .events import CONTINUES, GRAPH, Cause, Event, Run, RunStatus
 from .saver import JournalSaver
 
@@ -144,13 +144,16 @@ async def start_run(
         started_at=journal._clock.wall() / 1000,
         metadata={GRAPH: started.graph} | ({CONTINUES: started.continues} if started.continues else {}),
     )
-    await later(Seat(journal, run).take(if_busy))
+    seat = Seat(journal, run)
+    await later(seat.take(if_busy))
     # Nothing is awaited from here until its task is there: in between, nobody would end it.
     guests = Guests(started, stops=on_disconnect == "stop")
     task = Task(graph, started, Pipe(run_id, guests))
-    started.task = begin(
-        task.run(input, {**(config or {}), "run_id": UUID(run_id)}, {"stream_mode": stream_mode, **options})
-    )
+    if not task.register():
+        seat.give_back("shutdown")
+        raise JournalClosed(url=journal.url, refused=0)
+    options["stream_mode"] = stream_mode
+    started.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
     started.task.add_done_callback(task.over)
     with guests.one_more():
         await task.begun()

@@ -127,7 +127,13 @@ class Leftovers:
 
 
 def _shut_down(journal: RunJournal) -> Steps[None]:
-    going: list[Started] = list(journal._capture.started.values())
+    going: list[Started] = []
+
+    def no_more() -> None:
+        journal._capture.is_closing = True
+        going.extend(journal._capture.started.values())
+
+    journal._capture.tracker.do(no_more)
     for one in going:
         one.ask("shutdown")
     give_up = time.monotonic() + max((one.grace for one in going), default=0.0) + _SETTLING

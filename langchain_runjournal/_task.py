@@ -68,7 +68,17 @@ class Task:
         self._journal = started.journal
         self._error: BaseException | None = None
         self._key = UUID(started.run_id).int
-        self._journal._capture.started[self._key] = started
+
+    def register(self) -> bool:
+        """Whether it may begin: not on a journal that is being closed."""
+        capture = self._journal._capture
+
+        def may_begin() -> None:
+            if not capture.is_closing:
+                capture.started[self._key] = self._started
+
+        capture.tracker.do(may_begin)
+        return self._key in capture.started
 
     async def run(self, input: Any, config: Any, options: dict[str, Any]) -> None:
         """All of it."""

@@ -294,7 +294,6 @@ def test_a_process_that_ends(starters: Starters, journal: RunJournal) -> None:
     assert other.do("thread", thread="t") == [["U talk", f"A~ {said}", "U brief", "A fine"], []]
 
 
-@pytest.mark.xfail(reason="a run can begin while its journal is being closed", strict=False)
 def test_what_waits_in_a_process_that_ends(tmp_path: Path, journal: RunJournal) -> None:
     """Whoever waits there for a turn is told that the journal is closed, or is stopped as well: no run is left behind."""
     owner = Process(tmp_path).up()
