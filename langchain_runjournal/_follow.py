@@ -155,6 +155,7 @@ class _LoopSleeper(_Listener):
         self._thread = threading.get_ident()
         self._writer = writer
         self._event = asyncio.Event()
+        self._overslept = False
 
     def wake(self) -> None:
         if threading.get_ident() == self._thread:
@@ -171,12 +172,19 @@ class _LoopSleeper(_Listener):
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def sleep(self, longest: float) -> bool:
+        # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the news.
+        self._overslept = False
+        timer = self._loop.call_later(longest, self._oversleep)
         try:
-            return await asyncio.wait_for(self._event.wait(), longest)
-        except (asyncio.TimeoutError, TimeoutError):
-            return False
+            await self._event.wait()
         finally:
+            timer.cancel()
             self._event.clear()
+        return not self._overslept
+
+    def _oversleep(self) -> None:
+        self._overslept = not self._event.is_set()
+        self._event.set()
 
 
 class Nap:

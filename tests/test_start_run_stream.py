@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -311,9 +310,6 @@ async def test_a_run_that_was_stopped_is_taken_up_again(tmp_path: Path, saver: s
         await talk.goes_on("U go", "A Looking. (c1)", "T(c1) quick 1", "A all")
 
 
-@pytest.mark.xfail(
-    sys.version_info < (3, 12), strict=True, reason="asyncio.wait_for in _follow loses a cancellation that meets the news"
-)
 @on_a_loop
 async def test_a_follower_is_cancelled_when_news_comes(tmp_path: Path) -> None:
     """However close the two are, it ends."""
