@@ -10,6 +10,7 @@ import concurrent.futures
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -130,7 +131,8 @@ class Seat:
     def _begin_here(self, besides: list[str]) -> bool:
         if self._journal._capture.is_closing:
             raise JournalClosed(url=self._journal.url, refused=0)
-        in_the_way = self._journal._store.begin(self._run, besides)
+        run = replace(self._run, started_at=self._journal._clock.wall() / 1000)
+        in_the_way = self._journal._store.begin(run, besides)
         if self._run.run_id in in_the_way:
             raise InvalidArgument(
                 name='config["run_id"]', expected="an id that no run of the journal has", value=self._run.run_id

@@ -264,8 +264,7 @@ class Capture(Ends):
         if root.started is not None:
             root.left = Leftovers(left, root.started.thread)
             if root.started.is_asked:
-                for node in left:
-                    node.owner.streaming.pop(node.key, None)  # the next token is refused, see `JournalCallbackHandler`
+                root.started.refuse_all(left)
         for node in left:
             if node.model is not None and not waits:
                 if ending["status"] != "completed":

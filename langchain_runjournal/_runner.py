@@ -141,7 +141,6 @@ async def start_run(
         thread_id=thread_id,
         name=settings.get("run_name") or started.graph,
         owner=journal.owner_id,
-        started_at=journal._clock.wall() / 1000,
         metadata={GRAPH: started.graph} | ({CONTINUES: started.continues} if started.continues else {}),
     )
     seat = Seat(journal, run)

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ._steps import Steps, later, now, wait_for
 from .events import Run
@@ -54,6 +54,7 @@ class Started:
         self.thread = threading.get_ident()
         self.is_asked = False
         """Whether it has been cancelled."""
+        self.refuses = False
         self._deadline = 0.0
         self._loop = asyncio.get_running_loop()
         self._disarm: list[Callable[[], object]] = []
@@ -94,11 +95,23 @@ class Started:
         self._disarm.append(self._loop.call_later(max(self.grace, _TO_LEAVE), self._insist).cancel)
 
     def _insist(self) -> None:
-        """Something in it does not let itself be cancelled. LangGraph leaves it behind when it is cancelled again."""
+        """Something in it does not let itself be cancelled. LangGraph leaves it behind when it is cancelled again, unless it
+        is at work in the very task of the graph: there, what it begins is refused, and it is cancelled again and again."""
         if self.task is not None and not self.task.done() and not self._is_ending():
-            logger.warning("run %s has not ended %.1f s after it was cancelled: cancelled again", self.run_id, self.grace)
+            if not self.refuses:
+                logger.warning(
+                    "run %s has not ended %.1f s after it was cancelled: cancelled again", self.run_id, self.grace
+                )
+            self.refuse_all(list(self.root.open.values()) if self.root is not None else [])
             self.task.cancel()
             self._disarm.append(self._loop.call_later(max(self.grace, _AGAIN), self._insist).cancel)
+
+    def refuse_all(self, nodes: Iterable[Node]) -> None:
+        """From now on, what belongs to it is refused to begin, and these to speak."""
+        self.refuses = True
+        for node in nodes:
+            # Without this, a token would not be looked at: see `JournalCallbackHandler.on_llm_new_token`.
+            node.owner.streaming.pop(node.key, None)
 
     def _is_ending(self) -> bool:
         """Whether it has come to its end, and is being settled: nothing is left to cancel."""
@@ -157,7 +170,7 @@ async def ashut_down(journal: RunJournal) -> None:
     await later(_shut_down(journal))
 
 
-def refuse(node: Any) -> None:
+def refuse(node: Node | None) -> None:
     """Nothing of a stopped run goes on: what begins in it, or speaks, is cancelled there, in whatever thread it is."""
-    if node is not None and node.root.over and node.root.started is not None and node.root.started.is_asked:
+    if node is not None and node.root.started is not None and node.root.started.refuses:
         raise asyncio.CancelledError(f"run {node.root.run_id} was stopped")

@@ -89,9 +89,10 @@ class Task:
                     await self.pipe.put(chunk)
         except BaseException as exc:  # noqa: BLE001 - whatever ended it, its end is told first
             self._error = exc
+        ends_all = self._error if isinstance(self._error, (KeyboardInterrupt, SystemExit)) else None
         await self._finish()
-        if isinstance(self._error, (KeyboardInterrupt, SystemExit)):
-            raise self._error
+        if ends_all is not None:
+            raise ends_all
 
     async def _finish(self) -> None:
         """The loop may end in the middle of this, and cancel it once more: what is left to do is done all the same."""
@@ -148,6 +149,8 @@ class Task:
         failed = run.status == RunStatus.FAILED and isinstance(self._error, Exception)
         self._started.done.set_result(run)
         self.pipe.close(self._error if failed and isinstance(self._error, Exception) else None)
+        if self._started.root is not None:
+            self._error = None  # with all the frames that it holds
 
     def over(self, _: object) -> None:
         """The task is done. Cancelled before its first step, with its loop, it has told nobody."""

@@ -121,6 +121,8 @@ def nothing_is_left(journal: RunJournal) -> None:
     """No run of it goes on, and nothing is kept of those that did."""
     gc.collect()
     capture, threads = journal._capture, journal._capture.threads
-    assert (capture.started, capture.waiting, capture.tracker.nodes) == ({}, {}, {})
+    assert capture.started == {}
+    assert capture.waiting == {}
+    assert capture.tracker.nodes == {}
     assert (threads._turns, threads.settling, threads._open) == ({}, {}, {})
     assert (journal._stops._callbacks, journal._stops._early) == ({}, {})

@@ -13,8 +13,8 @@ from langchain_runjournal import RunJournal
 
 @pytest.fixture(autouse=True, scope="module")
 def grown_old() -> None:
-    """What is there already is of no interest to the garbage collector, which many tests ask: for all that the modules before
-    have imported, it takes half a second."""
+    """What is there already is of no interest to the garbage collector, which many tests ask: for all that modules before
+    this one have imported, it takes half a second."""
     gc.collect()
     gc.freeze()
 

@@ -148,3 +148,36 @@ async def test_no_zombie_on_the_loop(tmp_path: Path) -> None:
         await the_rest()
         assert (raised, len(talk.model.seen)) == (["swallowed", "refused", "refused", "refused"], 1)
         assert (await agent.aget_state(on("t"))).values == left
+
+
+@on_a_loop
+async def test_a_node_in_the_task_of_the_graph(tmp_path: Path) -> None:
+    """It swallows what cancels it, and nobody can leave it behind: but whatever it begins is refused, until it gives up."""
+    tried: list[str] = []
+    async with talking(tmp_path) as talk:
+        talk.model.say([*words("one "), talk.gate.apass], words("a second call"))
+
+        async def alone(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+            for call in range(4):
+                try:
+                    await talk.model.ainvoke(f"go {call}", config)
+                    tried.append("answered")
+                except asyncio.CancelledError:
+                    tried.append("cancelled")
+                # After its first cancellation, and not before its second one.
+                await asyncio.wait([asyncio.ensure_future(refusing(handle))]) if call == 0 else None
+            return {"messages": [("ai", "alone")]}
+
+        graph = StateGraph(MessagesState)
+        graph.add_node("alone", alone)
+        graph.add_edge(START, "alone")
+        agent = attach(graph.compile(checkpointer=talk.saver, name="alone"), talk.journal)
+        handle = await start_run(agent, say("go"), on("t"), grace=0.05)
+        await held(talk.gate)
+        run = await asyncio.wait_for(handle.stop(), PATIENCE)
+        assert run.ended
+        assert (set(tried), len(talk.model.seen)) == ({"cancelled"}, 1)
+
+
+async def refusing(handle: Any) -> None:
+    await until(lambda: handle._started.refuses)
