@@ -39,6 +39,24 @@ class BeginContract(AppendContract):
         assert store.begin(begun("f", None), ()) == []
         assert [run.run_id for run in store.runs(thread_id="t", status=None, limit=None)] == ["d", "c", "a"]
 
+    def test_a_run_that_has_said_nothing_can_be_withdrawn(self) -> None:
+        """By its owner, and then it was never there; one that has an event stays."""
+        store = self.open()
+        store.begin(begun("a", "t"), ())
+        other = self.open_again(store)
+        assert not other.withdraw("a", "you")
+        assert not other.withdraw("nobody", "me")
+        assert other.begin(begun("b", "t", "you"), ()) == ["a"]
+        assert store.withdraw("a", "me")
+        assert not store.withdraw("a", "me")
+        assert store.run("a") is None
+        assert other.begin(begun("b", "t", "you"), ()) == []
+        other.append("you", [row(deltas("b", 1))])
+        assert not other.withdraw("b", "you")
+        assert store.begin(begun("a", "u"), ()) == []
+        store.append("me", [row(deltas("a", 2))])
+        assert [event.seq for event in store.read("a", 0, None)] == [1, 2]
+
     def test_no_run_begins_twice(self) -> None:
         """Its id may be used once, wherever it is, and whatever is not counted."""
         store = self.open()

@@ -7,21 +7,25 @@ those who wait get their turns in the order in which they came.
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from . import _stopping
 from ._graph import graph_of
 from ._steps import Do, Steps, off_loop, to_its_end, wait_for
-from .errors import InvalidArgument, JournalClosed, RunAbandoned, RunNotFound, ThreadBusy
+from .errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
 
 IfBusy = Literal["reject", "stop", "wait"]
 
@@ -46,9 +50,11 @@ class Waiting:
 class Seat:
     """The place of a run on its thread."""
 
-    def __init__(self, journal: RunJournal, run: Run) -> None:
+    def __init__(self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]]) -> None:
         self._journal = journal
         self._run = run
+        self._about = about
+        """Its metadata, looked up when it begins."""
         self._lock = threading.Lock()
         self._is_taken = self._is_given_up = False
 
@@ -125,13 +131,13 @@ class Seat:
             # Cancelled in the middle: the run may have begun, and nobody would ever end it.
             with self._lock:
                 self._is_given_up = True
-            self.give_back("disconnect")
+            self.give_back()
             raise
 
     def _begin_here(self, besides: list[str]) -> bool:
         if self._journal._capture.is_closing:
-            raise JournalClosed(url=self._journal.url, refused=0)
-        run = replace(self._run, started_at=self._journal._clock.wall() / 1000)
+            raise JournalClosing(url=self._journal.url)
+        run = replace(self._run, started_at=self._journal._clock.wall() / 1000, metadata=self._about())
         in_the_way = self._journal._store.begin(run, besides)
         if self._run.run_id in in_the_way:
             raise InvalidArgument(
@@ -140,14 +146,17 @@ class Seat:
         with self._lock:
             self._is_taken = not in_the_way
         if self._is_given_up:
-            self.give_back("disconnect")
+            self.give_back()
         return self._is_taken
 
-    def give_back(self, cause: str) -> None:
-        """It will not begin, after all."""
+    def give_back(self) -> None:
+        """It will not begin, after all: nothing is left of it."""
         with self._lock:
             is_ours, self._is_taken = self._is_taken, False
         if is_ours:
-            self._journal.append(
-                Event(run_id=self._run.run_id, kind="run.end", data={"status": "interrupted", "cause": cause})
-            )
+            try:
+                self._journal._store.withdraw(self._run.run_id, str(self._run.owner))
+            except Exception:
+                logger.exception("run %s has not begun, and could not give back its place", self._run.run_id)
+                data = {"status": "interrupted", "cause": "disconnect"}
+                self._journal.append(Event(run_id=self._run.run_id, kind="run.end", data=data))

@@ -26,7 +26,7 @@ from ._resume import TAKES_UP
 from ._started import Started
 from ._steps import begin, later
 from ._task import Guests, Task
-from .errors import InvalidArgument, JournalClosed, NotAttachable
+from .errors import InvalidArgument, JournalClosing, NotAttachable
 from .events import CONTINUES, GRAPH, Cause, Event, Run, RunStatus
 from .saver import JournalSaver
 
@@ -133,24 +133,23 @@ async def start_run(
     graph, journal = _attached(graph, journal)
     settings = merge_configs(graph.config, config)
     run_id = _run_id(settings)
-    thread_id = _thread_id(graph, settings)
+    thread_id = _thread_id(graph, config, settings)
     started = Started(journal, run_id, graph.get_name(), thread_id, grace, timeout)
-    started.continues = await _continued(journal, started, input, settings)
-    run = Run(
-        run_id=run_id,
-        thread_id=thread_id,
-        name=settings.get("run_name") or started.graph,
-        owner=journal.owner_id,
-        metadata={GRAPH: started.graph} | ({CONTINUES: started.continues} if started.continues else {}),
-    )
-    seat = Seat(journal, run)
+    run = Run(run_id=run_id, thread_id=thread_id, name=settings.get("run_name") or started.graph, owner=journal.owner_id)
+
+    def about() -> dict[str, Any]:
+        # Looked up when it has its turn: the run before it may have come to wait for a human.
+        started.continues = _continued(journal, started, input, settings)
+        return {GRAPH: started.graph} | ({CONTINUES: started.continues} if started.continues else {})
+
+    seat = Seat(journal, run, about)
     await later(seat.take(if_busy))
     # Nothing is awaited from here until its task is there: in between, nobody would end it.
     guests = Guests(started, stops=on_disconnect == "stop")
     task = Task(graph, started, Pipe(run_id, guests))
     if not task.register():
-        seat.give_back("shutdown")
-        raise JournalClosed(url=journal.url, refused=0)
+        seat.give_back()
+        raise JournalClosing(url=journal.url)
     options["stream_mode"] = stream_mode
     started.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
     started.task.add_done_callback(task.over)
@@ -181,6 +180,8 @@ def _attached(
     journal._check_open()
     if journal in journals:
         return graph, journal
+    if journals:
+        raise InvalidArgument(name="journal", expected=f"{journals[-1]!r}, to which the graph is attached", value=journal)
     # Once: two attached copies would not know of each other's writes in the background.
     known = journal._capture.attached
     if graph not in known:
@@ -198,7 +199,7 @@ def _run_id(settings: RunnableConfig) -> str:
         raise InvalidArgument(name='config["run_id"]', expected="a UUID", value=given) from None
 
 
-def _thread_id(graph: Pregel[Any, Any, Any, Any], settings: RunnableConfig) -> str | None:
+def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None, settings: RunnableConfig) -> str | None:
     configurable = settings.get("configurable") or {}
     if any(key in configurable for key in INSIDE):
         raise InvalidArgument(
@@ -206,19 +207,20 @@ def _thread_id(graph: Pregel[Any, Any, Any, Any], settings: RunnableConfig) -> s
         )
     thread_id = configurable.get("thread_id")
     if thread_id is None and isinstance(graph.checkpointer, JournalSaver):
-        raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=settings)
+        raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)
     return None if thread_id is None else str(thread_id)
 
 
-async def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:
-    """The run that a resume takes up: the one that its config names, or the one that waits, or else the last one."""
-    if not (input is None or type(input).__name__ == "Command") or started.thread_id is None:
+def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:
+    """The run that a resume takes up: the one that its config names; the one that waits; or, without an answer, the last."""
+    is_answer = type(input).__name__ == "Command"
+    if not (input is None or is_answer) or started.thread_id is None:
         return None
     configurable = settings.get("configurable") or {}
     named: str | None = configurable.get(TAKES_UP)
     if named is not None or configurable.get("checkpoint_id"):
         return named
-    runs = [run for run in await journal.aruns(started.thread_id, None, _BACK) if graph_of(run) == started.graph]
+    runs = [run for run in journal.runs(started.thread_id, None, _BACK) if graph_of(run) == started.graph]
     waiting = [run for run in runs if run.status == RunStatus.PAUSED]
-    found = next(iter(waiting or runs), None)
+    found = next(iter(waiting if is_answer else waiting or runs), None)
     return found.run_id if found is not None and found.status != RunStatus.COMPLETED else None

@@ -59,7 +59,7 @@ class Stops:
             self._early[run_id] = cause
             while len(self._early) > _MOST_EARLY:
                 self._early.pop(next(iter(self._early)))
-        if lane is None or lane.shut:
+        if lane is None or lane.shut or lane.ended:
             return
         with self._lock:
             first, lane.stop = lane.stop is None, lane.stop or cause

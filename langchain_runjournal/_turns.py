@@ -58,7 +58,11 @@ class Turns:
         try:
             if root.started is not None and root.left is not None:
                 yield wait_for(root.left, root.started.patience())
-            result = yield from self._settler.settle(root.run_id, _reason(root.turn.ending))
+            # Whoever stops a run does not answer what it asks, or has answered and stops what came of it. A call that is
+            # just cancelled, or has failed, may be meant to be asked again.
+            is_over = root.started is not None or root.turn.resumes
+            over_pause = is_over and root.turn.ending["status"] == "interrupted"
+            result = yield from self._settler.settle(root.run_id, _reason(root.turn.ending), over_pause=over_pause)
         finally:
             # Also if the loop is torn down in the middle: then it is done before the next turn.
             final = result is not None and result.is_final

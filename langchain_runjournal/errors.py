@@ -82,6 +82,11 @@ class JournalClosed(RunJournalError):
     and close it only when the runs that write to it have ended."""
 
 
+class JournalClosing(JournalClosed):
+    """The journal {url} is being closed, and no run begins on it any more. Open a new RunJournal, and close it only when
+    nobody starts runs on it."""
+
+
 class WriteFailed(RunJournalError):
     """The journal {url} could not be written: {reason}. {waiting} events wait {where}; {lost} were lost. What waits is
     written as soon as the cause is gone: free space or release the lock, then flush again."""

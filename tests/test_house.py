@@ -113,6 +113,7 @@ EXAMPLES = {
     "NotAttachable": {"what": "A RunnableSequence", "reason": "it is no compiled graph"},
     "NothingToResume": {"run_id": "r1", "reason": "it is complete"},
     "SettlementTimeout": {"thread_id": "t1", "seconds": 30.0},
+    "JournalClosing": {"url": "sqlite:///runs.db"},
     "ThreadBusy": {"thread_id": "t1", "run_id": "r1"},
     "StopTimeout": {"run_id": "r1", "seconds": 5.0},
     "RunAbandoned": {"run_id": "r1"},

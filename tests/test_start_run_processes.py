@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,22 @@ def hear(journal: RunJournal, run_id: str, times: int = 3) -> tuple[str, int]:
         if not times:
             return text, event.seq
     raise AssertionError("it has ended before")
+
+
+def hold_up(owner: Process, journal: RunJournal) -> None:
+    """Stop a process where it is, but not while it holds the lock of the file: nobody else could write it, then."""
+    for _ in range(100):
+        owner.process.send_signal(signal.SIGSTOP)
+        con = sqlite3.connect(str(journal._store.path), timeout=0.2, isolation_level=None)
+        try:
+            con.execute("BEGIN IMMEDIATE")
+            con.execute("ROLLBACK")
+            return
+        except sqlite3.OperationalError:
+            owner.process.send_signal(signal.SIGCONT)
+        finally:
+            con.close()
+    raise AssertionError("it holds the lock all the time")
 
 
 def until(true: Callable[[], object]) -> None:
@@ -98,7 +115,7 @@ def test_requested_and_settled_are_two_facts(starters: Starters, journal: RunJou
     """stop() without waiting returns while the run goes on, with the request; the first cause stays; then it is over."""
     (owner,) = starters(1)
     run_id = owner.do("start", thread="t", text="talk")
-    owner.process.send_signal(signal.SIGSTOP)
+    hold_up(owner, journal)
     asked = journal.stop(run_id, "timeout")
     assert (asked.status, asked.stop) == ("running", "timeout")
     assert journal.stop(run_id).stop == "timeout"
@@ -204,7 +221,7 @@ def test_killed_while_somebody_waits_for_its_stop(starters: Starters, journal: R
     owner, other = starters(2)
     run_id = owner.do("start", thread="t", text="talk")
     heard, _ = hear(journal, run_id)
-    owner.process.send_signal(signal.SIGSTOP)  # so that it cannot see the request
+    hold_up(owner, journal)  # so that it cannot see the request
     waiting = other.ask("stop", run_id=run_id, wait=True)
     until(lambda: journal.run(run_id).stop)
     owner.kill()
@@ -228,7 +245,7 @@ def test_killed_while_somebody_waits_for_its_thread(starters: Starters, journal:
     owner, other = starters(2)
     run_id = owner.do("start", thread="t", text="talk")
     heard, _ = hear(journal, run_id)
-    owner.process.send_signal(signal.SIGSTOP)
+    hold_up(owner, journal)
     waiting = other.ask("start", thread="t", text="brief", if_busy=if_busy)
     until(lambda: journal.run(run_id).stop == "superseded" if if_busy == "stop" else other.do("at_work")[3])
     assert not waiting.done()
@@ -266,7 +283,7 @@ def test_a_process_that_is_held_up(starters: Starters, journal: RunJournal) -> N
     owner, other = starters(2)
     run_id = owner.do("start", thread="t", text="talk")
     hear(journal, run_id)
-    owner.process.send_signal(signal.SIGSTOP)
+    hold_up(owner, journal)
     with pytest.raises(Failed) as busy:
         other.do("start", thread="t", text="brief")
     assert (busy.value.error, busy.value.run_id) == ("ThreadBusy", run_id)

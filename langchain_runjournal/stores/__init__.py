@@ -64,6 +64,9 @@ class Store(Protocol):
         wherever it is, always stands in the way. Nothing in the way: the run is there, without events, and is `run.owner`'s.
         """
 
+    def withdraw(self, run_id: str, owner_id: str) -> bool:
+        """Take back a run that has begun, is `owner_id`'s, and has no event yet: it was never there. False if it has."""
+
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
         """The events with a larger seq than `after`, in order, at most `limit`. Empty for a run that is not there."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,6 +29,15 @@ _INSERT_RUN: Final = (
 _UPDATE_RUN: Final = (
     "UPDATE runs SET run_id = ?, thread_id = ?, status = ?, owner_id = ?, epoch = ?, stop = ?, settled = ?,"
     " ended_at = ?, rest = ? WHERE run = ?"
+)
+_IN_THE_WAY: Final = (
+    "SELECT run_id FROM runs WHERE thread_id = :thread_id AND status = 'running' AND run_id <> :run_id"
+    " UNION ALL SELECT run_id FROM runs WHERE run_id = :run_id"
+)
+_WITHDRAW: Final = (
+    "DELETE FROM runs WHERE run_id = :run_id AND owner_id = :owner_id"
+    " AND NOT EXISTS (SELECT 1 FROM live WHERE live.run = runs.run)"
+    " AND NOT EXISTS (SELECT 1 FROM segments WHERE segments.run = runs.run)"
 )
 _LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
@@ -132,7 +141,7 @@ class Batch:
                 raise SeqGap(run_id=segment.run_id, last=0, first=segment.first)
             run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
             self.begun.add(segment.run_id)
-            return Known(insert_run(self._con, run), self._owner_id, segment.epoch, 0)
+            return Known(_insert_run(self._con, run), self._owner_id, segment.epoch, 0)
         self.adopted.add(segment.run_id)
         last = self._con.execute(_LAST_IN_LIVE, (row[9],)).fetchone()[0]
         if last is None:
@@ -148,7 +157,21 @@ class Batch:
         self._con.execute(_UPDATE_RUN, (*_run_row(run), number))
 
 
-def insert_run(con: sqlite3.Connection, run: Run) -> int:
+def begin(con: sqlite3.Connection, run: Run, besides: Collection[str]) -> list[str]:
+    """Put the run on its thread, unless others are in the way: their ids."""
+    found = con.execute(_IN_THE_WAY, {"run_id": run.run_id, "thread_id": run.thread_id}).fetchall()
+    in_the_way = [run_id for (run_id,) in found if run_id not in besides or run_id == run.run_id]
+    if not in_the_way:
+        _insert_run(con, run)
+    return in_the_way
+
+
+def withdraw(con: sqlite3.Connection, run_id: str, owner_id: str) -> bool:
+    """Take back what has no event yet."""
+    return con.execute(_WITHDRAW, {"run_id": run_id, "owner_id": owner_id}).rowcount == 1
+
+
+def _insert_run(con: sqlite3.Connection, run: Run) -> int:
     """The number of a run that begins."""
     return con.execute(_INSERT_RUN, _run_row(run)).lastrowid or 0
 

@@ -83,6 +83,16 @@ class MemoryStore:
                 self._version += 1
             return in_the_way
 
+    def withdraw(self, run_id: str, owner_id: str) -> bool:
+        """Take back a run that has begun, and has no event yet."""
+        with self._open():
+            kept = self._kept.get(run_id)
+            if kept is None or kept.run.owner != owner_id or kept.events:
+                return False
+            del self._kept[run_id]
+            self._version += 1
+            return True
+
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
         """The events with a larger seq than `after`, in order, at most `limit`."""
         with self._open():

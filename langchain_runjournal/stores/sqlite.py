@@ -24,11 +24,12 @@ from ._sqlite_rows import (
     RUN,
     Batch,
     Known,
-    insert_run,
+    begin,
     long_segments,
     put_to_rest,
     with_call,
     with_lasts,
+    withdraw,
 )
 
 TIDY_AT: Final = 512 << 10
@@ -48,10 +49,6 @@ _RUNS: Final = {
     for with_status in (False, True)
 }
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
-_IN_THE_WAY: Final = (
-    "SELECT run_id FROM runs WHERE thread_id = :thread_id AND status = 'running' AND run_id <> :run_id"
-    " UNION ALL SELECT run_id FROM runs WHERE run_id = :run_id"
-)
 _STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
 _CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
@@ -153,13 +150,18 @@ class SqliteStore:
     def begin(self, run: Run, besides: Collection[str]) -> list[str]:
         """Begin a run, unless others on its thread are running."""
         with self._transaction() as con:
-            found = con.execute(_IN_THE_WAY, {"run_id": run.run_id, "thread_id": run.thread_id}).fetchall()
-            in_the_way = [run_id for (run_id,) in found if run_id not in besides or run_id == run.run_id]
-            if not in_the_way:
-                insert_run(con, run)
+            in_the_way = begin(con, run, besides)
         if not in_the_way:
             self._ours.add(run.run_id)
         return in_the_way
+
+    def withdraw(self, run_id: str, owner_id: str) -> bool:
+        """Take back a run that has begun, and has no event yet."""
+        with self._transaction() as con:
+            gone = withdraw(con, run_id, owner_id)
+            if gone:
+                self._turn(con)
+            return gone
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants the run to stop."""
