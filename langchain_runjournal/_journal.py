@@ -250,7 +250,7 @@ class RunJournal:
     def stop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
         """Ask the owner of a run to stop it; the request is durable when this returns.
 
-        The owner sees it at once if it is this journal, and within a second in another process. It cancels the run if that
+        The owner sees it at once if it is this journal, and some 50 ms later in another process. It cancels the run if that
         was begun by `start_run`; for any other, see `on_stop`. Asking twice is the same as asking once: the first cause
         stays. Returns the run as it stands: one that had ended, or waits for a human, without a request.
 

@@ -8,24 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
+from ._guests import Guest, Guests
 from .errors import ChunksGone
 
 _ROOM: Final = 64
 """How many chunks a slow reader may be behind, until the run waits for it."""
 _UNREAD: Final = 1_000
 """How many chunks are kept for a reader that has not come yet."""
-
-
-class Guests(Protocol):
-    """Who reads a run."""
-
-    def come(self) -> None:
-        """One more."""
-
-    def leave(self) -> None:
-        """One goes away, before the run is over."""
 
 
 class Pipe:
@@ -36,7 +28,7 @@ class Pipe:
         self._guests = guests
         self._loop = asyncio.get_running_loop()
         self._chunks: deque[Any] = deque()
-        self._is_read = False
+        self._guest: Guest | None = None
         self._gone: str | None = None
         """Why there is nothing to read any more."""
         self._is_over = False
@@ -52,9 +44,9 @@ class Pipe:
         self._chunks.append(chunk)
         if self._news is not None:
             _wake(self._news)
-        if not self._is_read and len(self._chunks) > _UNREAD:
+        if (self._guest is None or self._guest.is_away) and len(self._chunks) > _UNREAD:
             self.let_go(f"nobody came to read them, and more than {_UNREAD} were waiting")
-        while self._is_read and self._gone is None and len(self._chunks) >= _ROOM:
+        while self._gone is None and self._guest and not self._guest.is_away and len(self._chunks) >= _ROOM:
             self._room = self._loop.create_future()
             await self._room
 
@@ -66,13 +58,12 @@ class Pipe:
 
     def read(self) -> Reader:
         """The one reader. Raises `ChunksGone`."""
-        if self._gone is None and self._is_read:
+        if self._gone is None and self._guest is not None:
             raise ChunksGone(run_id=self._run_id, reason="somebody reads them already")
         if self._gone is not None:
             raise ChunksGone(run_id=self._run_id, reason=self._gone)
-        self._is_read = True
-        self._guests.come()
-        return Reader(self)
+        self._guest = self._guests.come(partial(self.let_go, "their reader has gone"))
+        return Reader(self, self._guest)
 
     def let_go(self, why: str) -> None:
         """Nobody reads any more: the run goes on without waiting."""
@@ -85,7 +76,9 @@ class Pipe:
     async def next(self) -> Any:
         """The next chunk."""
         while not self._chunks:
-            if self._is_over or self._gone is not None:
+            if self._gone is not None:
+                raise ChunksGone(run_id=self._run_id, reason=self._gone)
+            if self._is_over:
                 error, self._error = self._error, None
                 if error is not None:
                     raise error
@@ -97,20 +90,10 @@ class Pipe:
             _wake(self._room)
         return chunk
 
-    def leave(self) -> None:
-        """The reader goes away, wherever that is noticed."""
-        if self._gone is None:
-            # Not where the garbage collector happens to run.
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._left)
-
-    def _left(self) -> None:
-        if self._gone is not None:
-            return  # noticed twice: closed, and then dropped
-        was_over = self._is_over and not self._chunks
-        self.let_go("their reader has gone")
-        if not was_over:
-            self._guests.leave()
+    def stop_waiting(self) -> None:
+        """The reader may be gone: the run goes on."""
+        if self._room is not None:
+            _wake(self._room)
 
     def forsake(self) -> None:
         """Nobody can ever come to read, wherever that is noticed."""
@@ -118,34 +101,45 @@ class Pipe:
             self._loop.call_soon_threadsafe(self._forsaken)
 
     def _forsaken(self) -> None:
-        if not self._is_read:
+        if self._guest is None:
             self.let_go("nobody has them")
 
 
 class Reader:
-    """See `RunHandle.stream`. It leaves when it is closed, dropped, or cancelled while it waits for a chunk."""
+    """See `RunHandle.stream`."""
 
-    def __init__(self, pipe: Pipe) -> None:
+    def __init__(self, pipe: Pipe, guest: Guest) -> None:
         self._pipe = pipe
+        self._guest = guest
+        self._is_closed = False
 
     def __aiter__(self) -> Reader:
         return self
 
     async def __anext__(self) -> Any:
+        if self._is_closed:
+            raise StopAsyncIteration
         if asyncio.get_running_loop() is not self._pipe._loop:
             raise ChunksGone(run_id=self._pipe._run_id, reason="only the event loop that began the run can read them")
+        self._guest.back()
         try:
             return await self._pipe.next()
         except asyncio.CancelledError:
-            self._pipe.leave()
+            self._guest.pause()
+            self._pipe.stop_waiting()
+            raise
+        except BaseException:
+            self._is_closed = True
+            self._guest.leave(early=False)
             raise
 
     async def aclose(self) -> None:
         """Read no further."""
-        self._pipe.leave()
+        self._is_closed = True
+        self._guest.leave()
 
     def __del__(self) -> None:
-        self._pipe.leave()
+        self._guest.dropped()
 
 
 def _wake(sleeping: asyncio.Future[None]) -> None:

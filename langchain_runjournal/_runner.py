@@ -7,9 +7,10 @@ all of it is durable. Whoever reads the chunks, follows the events or waits is a
 from __future__ import annotations
 
 import asyncio
-import logging
+import inspect
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from uuid import UUID, uuid4
 
@@ -21,11 +22,12 @@ from ._attach import attach, handlers_of
 from ._busy import IfBusy, Seat
 from ._caller import INSIDE
 from ._graph import graph_of
+from ._guests import Guests
 from ._pipe import Pipe
 from ._resume import TAKES_UP
 from ._started import Started
 from ._steps import begin, later
-from ._task import Guests, Task
+from ._task import Task
 from .errors import InvalidArgument, JournalClosing, NotAttachable
 from .events import CONTINUES, GRAPH, Cause, Event, Run, RunStatus
 from .saver import JournalSaver
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
 
     from ._journal import RunJournal
 
-logger = logging.getLogger("langchain_runjournal")
 
 OnDisconnect = Literal["continue", "stop"]
+_OLD: Final = {"checkpoint_during"}  # LangGraph still takes it, for `durability`
 _BACK: Final = 100
 """How many runs of a thread are looked at, for the one that a resume takes up."""
 
@@ -70,33 +72,84 @@ class RunHandle:
 
         Does not raise what the graph raised: `Run.error` says it. Cancelling this leaves the run alone.
         """
-        with self._guests.one_more():
-            done = asyncio.wrap_future(self._started.done)
+        guest = self._guests.come()
+        done = asyncio.wrap_future(self._started.done)
+        try:
             await asyncio.wait([done])
-            return done.result()
+        except asyncio.CancelledError:
+            guest.pause()
+            raise
+        guest.leave(early=False)
+        return done.result()
 
     def stream(self) -> AsyncIterator[Any]:
         """The chunks of the graph, as `astream` would give them, for one reader, on the event loop that started the run.
 
         The run waits for a reader that is slow, but not for one that has gone: from then on, the chunks are not kept. Ends
-        when the run is over, also if it was stopped; raises what the graph raised, if it failed. Raises `ChunksGone`.
+        when the run is over, also if it was stopped; raises what the graph raised, if it failed. A step that is cancelled
+        can be taken again, within a second. Raises `ChunksGone`.
         """
         return self._pipe.read()
 
-    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+    def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers.
 
-        Ends when the run is over, also if it waits for a human: what comes after that is another run.
+        Ends when the run is over, also if it waits for a human: what comes after that is another run. A step that is
+        cancelled can be taken again, and goes on where it was.
         """
-        with self._guests.one_more():
-            async for event in self._journal.afollow(self.run_id, after):
-                yield event
-                if event.kind == "run.pause":
-                    return
+        return _Events(self._journal, self.run_id, after, self._guests)
 
     async def stop(self, cause: Cause = "stop") -> Run:
         """Stop the run, and return it when it has ended and its thread is settled (see `RunJournal.astop`)."""
         return await self._journal.astop(self.run_id, cause, wait=True)
+
+
+class _Events:
+    """See `RunHandle.events`."""
+
+    def __init__(self, journal: RunJournal, run_id: str, after: int, guests: Guests) -> None:
+        self._follow = partial(journal.afollow, run_id)
+        self._after = after
+        self._events: AsyncIterator[Event] | None = self._follow(after)
+        self._is_over = False
+        self._guest = guests.come()
+
+    def __aiter__(self) -> _Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        self._guest.back()
+        if self._events is None:
+            self._events = self._follow(self._after)
+        try:
+            event = await anext(self._events)
+        except asyncio.CancelledError:
+            self._events = None
+            self._guest.pause()
+            raise
+        except BaseException:
+            self._end(early=False)
+            raise
+        self._after = event.seq
+        if event.kind == "run.pause":
+            self._end(early=False)
+        return event
+
+    def _end(self, *, early: bool) -> None:
+        self._is_over = True
+        self._guest.leave(early=early)
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        events, self._events = self._events, None
+        self._end(early=True)
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+
+    def __del__(self) -> None:
+        self._guest.dropped()
 
 
 async def start_run(
@@ -126,6 +179,7 @@ async def start_run(
 
     A `Command(resume=...)` takes up a run that waits for a human, in a new run that `continues` it.
     """
+    _check_options(graph, options)
     _check(if_busy=(if_busy, IfBusy), on_disconnect=(on_disconnect, OnDisconnect))
     if grace is None or seconds("grace", grace) is None:
         raise InvalidArgument(name="grace", expected="seconds, 0 or more", value=grace)
@@ -153,9 +207,22 @@ async def start_run(
     options["stream_mode"] = stream_mode
     started.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
     started.task.add_done_callback(task.over)
-    with guests.one_more():
+    guest = guests.come()
+    try:
         await task.begun()
+    except asyncio.CancelledError:
+        guest.leave()
+        raise
+    guest.leave(early=False)
     return RunHandle(journal, started, task.pipe, guests)
+
+
+def _check_options(graph: Pregel[Any, Any, Any, Any], options: dict[str, Any]) -> None:
+    """LangGraph takes whatever it is given, and says nothing of what it does not know."""
+    known = inspect.signature(graph.astream).parameters if isinstance(graph, Pregel) else options
+    unknown = sorted(set(options) - set(known) - _OLD)
+    if unknown:
+        raise InvalidArgument(name="start_run", expected="given what it or astream knows", value=", ".join(unknown))
 
 
 def _check(**choices: tuple[Any, Any]) -> None:

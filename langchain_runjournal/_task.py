@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -25,37 +24,6 @@ logger = logging.getLogger("langchain_runjournal")
 
 _SETTLING: Final = 90.0
 """Seconds that a settlement may take before its run is given back as it stands."""
-
-
-class Guests:
-    """Who reads a run, or waits for it."""
-
-    def __init__(self, started: Started, *, stops: bool) -> None:
-        self._started = started
-        self._stops = stops
-        self._count = 0
-
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        self.come()
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            self.leave()
-            raise
-        except BaseException:
-            self._count -= 1
-            raise
-        self._count -= 1
-
-    def come(self) -> None:
-        self._count += 1
-
-    def leave(self) -> None:
-        """One goes away, before the run is over."""
-        self._count -= 1
-        if self._stops and self._count <= 0 and not self._started.done.done():
-            self._started.ask("disconnect")
 
 
 class Task:
