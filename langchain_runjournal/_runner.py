@@ -207,13 +207,7 @@ async def start_run(
     options["stream_mode"] = stream_mode
     started.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
     started.task.add_done_callback(task.over)
-    guest = guests.come()
-    try:
-        await task.begun()
-    except asyncio.CancelledError:
-        guest.leave()
-        raise
-    guest.leave(early=False)
+    await task.begun(guests.come())
     return RunHandle(journal, started, task.pipe, guests)
 
 

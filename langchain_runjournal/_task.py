@@ -15,6 +15,7 @@ from uuid import UUID
 from langgraph.pregel import Pregel
 
 from ._attach import handlers_of
+from ._guests import Guest
 from ._pipe import Pipe
 from ._started import Started
 from ._translate import error_text
@@ -126,14 +127,18 @@ class Task:
             self._tell_unbegun()
             self._give_back(None)
 
-    async def begun(self) -> None:
-        """Return when any process can see it. Raises what has kept it from beginning."""
+    async def begun(self, guest: Guest) -> None:
+        """Return when the run has begun. Raises what has kept it from that."""
         started = self._started
         if started.task is not None:
             waiting = asyncio.ensure_future(started.begun.wait())
             try:
                 await asyncio.wait([waiting, started.task], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                guest.leave()
+                raise
             finally:
                 waiting.cancel()
+        guest.leave(early=False)
         if started.root is None and self._error is not None:
             raise self._error
