@@ -506,7 +506,9 @@ def test_a_run_that_was_taken_up_and_breaks_is_settled_as_itself(cut: str, durab
     if cut == "model":
         assert found == ["U hi", "A~ two "]
     else:
-        assert without_recovered(found) == ["U hi", "A Looking. (c1,c3,c2)", "T c1=fast1", "T c3=flaky done", "T* c2=failed"]
+        assert without_recovered(found)[:2] == ["U hi", "A Looking. (c1,c3,c2)"]
+        # What only the journal had stands behind what LangGraph had stored.
+        assert sorted(without_recovered(found)[2:]) == ["T c1=fast1", "T c3=flaky done", "T* c2=failed"]
     assert (run.settled, agent.get_state(THREAD).next) == (True, ())
     agent.invoke(say("next"), THREAD)
     assert shown(asked.seen[-1]) == [*found, "U next"]

@@ -175,11 +175,15 @@ def test_a_crowd(tmp_path: Path, kind: str, saver: str) -> None:
         gc.collect()
         return {thread.name for thread in threading.enumerate()}, len(os.listdir("/proc/self/fd"))
 
+    def is_no_more(now: tuple[set[str], int], than: tuple[set[str], int]) -> bool:
+        # Of the test before, a thread may still have been about to end.
+        return now[0] <= than[0] and now[1] <= than[1]
+
     with nothing_is_wrong():
         asyncio.run(asyncio.sleep(0))
         before = left()
         asyncio.run(all_of_them())
         give_up = time.monotonic() + PATIENCE
-        while left() != before and time.monotonic() < give_up:
+        while not is_no_more(left(), before) and time.monotonic() < give_up:
             time.sleep(0.01)  # a thread that was told to end
-        assert left() == before
+        assert is_no_more(left(), before)
