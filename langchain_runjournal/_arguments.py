@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, get_args
 
 from .errors import InvalidArgument
 
@@ -17,6 +18,13 @@ def count(name: str, value: int | None) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise InvalidArgument(name=name, expected="an int of 0 or more", value=value)
     return value
+
+
+def choice(name: str, value: Any, of: Any) -> None:
+    """One of the values of a Literal."""
+    choices = [f'"{one}"' for one in get_args(of)]
+    if value not in get_args(of):
+        raise InvalidArgument(name=name, expected=f"{', '.join(choices[:-1])} or {choices[-1]}", value=value)
 
 
 def positive(**values: float) -> None:

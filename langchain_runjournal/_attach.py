@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -14,6 +14,7 @@ from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
+from ._arguments import choice
 from ._caller import Caller, attached_caller
 from ._graph import Threads
 from ._journal import RunJournal
@@ -22,7 +23,7 @@ from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
 from ._turns import Turns
-from .errors import InvalidArgument, NotAttachable
+from .errors import NotAttachable
 from .handler import JournalCallbackHandler
 from .saver import JournalSaver
 
@@ -52,10 +53,8 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     A journal tells graphs apart by their names: give each a `name` of its own. Without a checkpointer there is no thread,
     and the runs are only journaled.
     """
-    if not isinstance(graph, Pregel):
-        raise NotAttachable(what=f"A {type(graph).__name__}", reason="it is no compiled graph")
-    if settle not in get_args(Settle):
-        raise InvalidArgument(name="settle", expected='"always", "on_stop" or "never"', value=settle)
+    check_graph(graph)
+    choice("settle", settle, Settle)
     handler = JournalCallbackHandler(journal, capture_invoke=capture_invoke)
     callbacks: list[BaseCallbackHandler] = [handler]
     changes: dict[str, Any] = {}
@@ -78,6 +77,11 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
         ]
     changes["config"] = merge_configs(config, {"callbacks": callbacks})
     return graph.copy(changes)
+
+
+def check_graph(graph: object) -> None:
+    if not isinstance(graph, Pregel):
+        raise NotAttachable(what=f"A {type(graph).__name__}", reason="it is no compiled graph")
 
 
 def handlers_of(graph: Pregel[Any, Any, Any, Any]) -> list[Any]:

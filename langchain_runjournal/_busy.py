@@ -6,7 +6,6 @@ those who wait get their turns in the order in which they came.
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from . import _stopping
 from ._graph import graph_of
-from ._steps import Do, Steps, off_loop, to_its_end, wait_for
+from ._steps import Do, Pending, Steps, off_loop, to_its_end, wait_for
 from .errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from .events import Event, Run, RunStatus
 
@@ -35,12 +34,8 @@ _STOPPING: Final = 60.0
 """Seconds that a run may take to stop for another one."""
 
 
-class Waiting:
+class Waiting(Pending):
     """One of those who stand in line for a thread."""
-
-    def __init__(self) -> None:
-        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self.thread = threading.get_ident()
 
     def leave(self, _: object = None) -> None:
         """It has its turn, or does not want it any more."""
@@ -118,9 +113,8 @@ class Seat:
 
     def _is_dead(self, run: Run) -> bool:
         """Whether nobody works on it: it is settled before the next one begins."""
-        return self._journal._capture.threads.is_idle(
-            str(run.thread_id), run.run_id
-        ) or self._journal._writer.janitor.is_free(run)
+        is_idle = self._journal._capture.threads.is_idle(str(run.thread_id), run.run_id)
+        return is_idle or self._journal._writer.janitor.is_free(run)
 
     def _begin(self, besides: list[str]) -> Steps[bool]:
         try:

@@ -16,7 +16,7 @@ from ._ends import Ends
 from ._started import Leftovers
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
-from .events import CONTINUES, DELTA, GRAPH
+from .events import DELTA, GRAPH
 
 if TYPE_CHECKING:
     from ._caller import Caller
@@ -61,9 +61,7 @@ class Capture(Ends):
             started = self.started.get(node.key)
             if started is not None:
                 started.begin(node.root)
-                about[GRAPH] = started.graph
-                if started.continues is not None:
-                    about[CONTINUES] = started.continues
+                about.update(started.about())
             if caller is not None:
                 node.root.caller, thread_id, about[GRAPH] = caller, caller.thread_id, caller.graph
                 self._warn_of_used(node.root)

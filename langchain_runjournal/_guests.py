@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ._started import Started
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _MOMENT: Final = 1.0
+"""Seconds in which whoever was cancelled may come again."""
 
 
 class Guests:
@@ -38,7 +42,7 @@ class Guests:
 
 
 class Guest:
-    """One of them. Whatever it does is done on the loop of the run."""
+    """One of them. Whatever it does is done on the loop of the run; each step that it takes, inside of ``with guest:``."""
 
     def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, on_leave: Callable[[], None] | None) -> None:
         self._guests = guests
@@ -46,34 +50,46 @@ class Guest:
         self._on_leave = on_leave
         self._is_here = True
         self._timer: asyncio.TimerHandle | None = None
+        self.has_left = False
+        """Whether it has said so itself, or come to the end."""
 
     @property
     def is_away(self) -> bool:
         """Whether it may be gone: nobody waits for it."""
         return self._timer is not None or not self._is_here
 
-    def pause(self) -> None:
-        """It was cancelled while it waited: it comes again in a moment, or not at all."""
-        if self._timer is None and self._is_here:
-            self._timer = self._loop.call_later(_MOMENT, self.leave)
+    def __enter__(self) -> Self:
+        self._back()
+        return self
 
-    def back(self) -> None:
-        """It comes again."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            # It comes again in a moment, or not at all.
+            if self._timer is None and self._is_here:
+                self._timer = self._loop.call_later(_MOMENT, self._go)
+        elif kind is not None:
+            self.leave(early=False)
 
     def leave(self, *, early: bool = True) -> None:
-        """It is gone. Doing it twice is fine."""
-        self.back()
-        if self._is_here:
-            self._is_here = False
-            self._guests.go(early=early)
-            if early and self._on_leave is not None:
-                self._on_leave()
+        """It goes away: before the run is over, or at its end. Doing it twice is fine."""
+        self.has_left = True
+        self._go(early=early)
 
     def dropped(self) -> None:
         """Nobody has what it reads from any more, wherever that is noticed."""
         if self._is_here:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.leave)
+                self._loop.call_soon_threadsafe(self._go)
+
+    def _back(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _go(self, *, early: bool = True) -> None:
+        self._back()
+        if self._is_here:
+            self._is_here = False
+            self._guests.go(early=early)
+            if early and self._on_leave is not None:
+                self._on_leave()

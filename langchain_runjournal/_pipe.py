@@ -111,31 +111,24 @@ class Reader:
     def __init__(self, pipe: Pipe, guest: Guest) -> None:
         self._pipe = pipe
         self._guest = guest
-        self._is_closed = False
 
     def __aiter__(self) -> Reader:
         return self
 
     async def __anext__(self) -> Any:
-        if self._is_closed:
+        if self._guest.has_left:
             raise StopAsyncIteration
         if asyncio.get_running_loop() is not self._pipe._loop:
             raise ChunksGone(run_id=self._pipe._run_id, reason="only the event loop that began the run can read them")
-        self._guest.back()
-        try:
-            return await self._pipe.next()
-        except asyncio.CancelledError:
-            self._guest.pause()
-            self._pipe.stop_waiting()
-            raise
-        except BaseException:
-            self._is_closed = True
-            self._guest.leave(early=False)
-            raise
+        with self._guest:
+            try:
+                return await self._pipe.next()
+            except asyncio.CancelledError:
+                self._pipe.stop_waiting()
+                raise
 
     async def aclose(self) -> None:
         """Read no further."""
-        self._is_closed = True
         self._guest.leave()
 
     def __del__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import NothingToResume
-from .events import Event, Run, RunStatus
+from .events import GRAPH, Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -42,7 +42,7 @@ def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
             touched = touched or event.data.get("outcome") == "settled"
             before = before or event.data.get("before")
     # The checkpoint of an earlier run does not hold what this one was given. Only of attached graphs is that known.
-    missing = given and not applied and "runjournal_graph" in run.metadata
+    missing = given and not applied and GRAPH in run.metadata
     if missing or (touched and before is None):
         raise NothingToResume(run_id=run.run_id, reason="it ended before its first checkpoint was written")
     configurable: dict[str, Any] = {"thread_id": run.thread_id, TAKES_UP: run.run_id}

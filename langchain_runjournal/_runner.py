@@ -11,14 +11,14 @@ import inspect
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID, uuid4
 
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel import Pregel
 
-from ._arguments import seconds
-from ._attach import attach, handlers_of
+from ._arguments import choice, seconds
+from ._attach import attach, check_graph, handlers_of
 from ._busy import IfBusy, Seat
 from ._caller import INSIDE
 from ._graph import graph_of
@@ -28,8 +28,8 @@ from ._resume import TAKES_UP
 from ._started import Started
 from ._steps import begin, later
 from ._task import Task
-from .errors import InvalidArgument, JournalClosing, NotAttachable
-from .events import CONTINUES, GRAPH, Cause, Event, Run, RunStatus
+from .errors import InvalidArgument, JournalClosing
+from .events import Cause, Event, Run, RunStatus
 from .saver import JournalSaver
 
 if TYPE_CHECKING:
@@ -72,13 +72,9 @@ class RunHandle:
 
         Does not raise what the graph raised: `Run.error` says it. Cancelling this leaves the run alone.
         """
-        guest = self._guests.come()
         done = asyncio.wrap_future(self._started.done)
-        try:
+        with self._guests.come() as guest:
             await asyncio.wait([done])
-        except asyncio.CancelledError:
-            guest.pause()
-            raise
         guest.leave(early=False)
         return done.result()
 
@@ -111,40 +107,27 @@ class _Events:
         self._follow = partial(journal.afollow, run_id)
         self._after = after
         self._events: AsyncIterator[Event] | None = self._follow(after)
-        self._is_over = False
         self._guest = guests.come()
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> Event:
-        if self._is_over:
+        if self._guest.has_left:
             raise StopAsyncIteration
-        self._guest.back()
-        if self._events is None:
-            self._events = self._follow(self._after)
-        try:
-            event = await anext(self._events)
-        except asyncio.CancelledError:
-            self._events = None
-            self._guest.pause()
-            raise
-        except BaseException:
-            self._end(early=False)
-            raise
-        self._after = event.seq
+        # A step that fails, or is cancelled, has closed what it was taken in.
+        events, self._events = self._events or self._follow(self._after), None
+        with self._guest:
+            event = await anext(events)
+        self._events, self._after = events, event.seq
         if event.kind == "run.pause":
-            self._end(early=False)
+            self._guest.leave(early=False)
         return event
-
-    def _end(self, *, early: bool) -> None:
-        self._is_over = True
-        self._guest.leave(early=early)
 
     async def aclose(self) -> None:
         """Read no further."""
         events, self._events = self._events, None
-        self._end(early=True)
+        self._guest.leave()
         if isinstance(events, AsyncGenerator):
             await events.aclose()
 
@@ -179,12 +162,13 @@ async def start_run(
 
     A `Command(resume=...)` takes up a run that waits for a human, in a new run that `continues` it.
     """
-    _check_options(graph, options)
-    _check(if_busy=(if_busy, IfBusy), on_disconnect=(on_disconnect, OnDisconnect))
+    choice("if_busy", if_busy, IfBusy)
+    choice("on_disconnect", on_disconnect, OnDisconnect)
     if grace is None or seconds("grace", grace) is None:
         raise InvalidArgument(name="grace", expected="seconds, 0 or more", value=grace)
     timeout = seconds("timeout", timeout)
     graph, journal = _attached(graph, journal)
+    _check_options(graph, options)
     settings = merge_configs(graph.config, config)
     run_id = _run_id(settings)
     thread_id = _thread_id(graph, config, settings)
@@ -194,7 +178,7 @@ async def start_run(
     def about() -> dict[str, Any]:
         # Looked up when it has its turn: the run before it may have come to wait for a human.
         started.continues = _continued(journal, started, input, settings)
-        return {GRAPH: started.graph} | ({CONTINUES: started.continues} if started.continues else {})
+        return started.about()
 
     seat = Seat(journal, run, about)
     await later(seat.take(if_busy))
@@ -213,24 +197,15 @@ async def start_run(
 
 def _check_options(graph: Pregel[Any, Any, Any, Any], options: dict[str, Any]) -> None:
     """LangGraph takes whatever it is given, and says nothing of what it does not know."""
-    known = inspect.signature(graph.astream).parameters if isinstance(graph, Pregel) else options
-    unknown = sorted(set(options) - set(known) - _OLD)
+    unknown = sorted(set(options) - set(inspect.signature(graph.astream).parameters) - _OLD)
     if unknown:
         raise InvalidArgument(name="start_run", expected="given what it or astream knows", value=", ".join(unknown))
-
-
-def _check(**choices: tuple[Any, Any]) -> None:
-    for name, (value, of) in choices.items():
-        if value not in get_args(of):
-            expected = " or ".join(f'"{choice}"' for choice in get_args(of))
-            raise InvalidArgument(name=name, expected=expected, value=value)
 
 
 def _attached(
     graph: Pregel[Any, Any, Any, Any], journal: RunJournal | None
 ) -> tuple[Pregel[Any, Any, Any, Any], RunJournal]:
-    if not isinstance(graph, Pregel):
-        raise NotAttachable(what=f"A {type(graph).__name__}", reason="it is no compiled graph")
+    check_graph(graph)
     journals = [handler.journal for handler in handlers_of(graph)]
     if journal is None:
         if not journals:

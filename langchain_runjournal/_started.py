@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from ._steps import Steps, later, now, wait_for
-from .events import Run
+from .events import CONTINUES, GRAPH, Run
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -64,6 +64,10 @@ class Started:
         root.started, self.root = self, root
         self.begun.set()
         self._loop.call_soon(self._arm)  # not before its first event is there
+
+    def about(self) -> dict[str, str]:
+        """For its metadata."""
+        return {GRAPH: self.graph} | ({CONTINUES: self.continues} if self.continues is not None else {})
 
     def _arm(self) -> None:
         if not self.done.done():

@@ -46,6 +46,14 @@ class Waited(Protocol):
         """Where it goes on: whoever waits for it there without giving way waits for ever."""
 
 
+class Pending:
+    """The plainest of these."""
+
+    def __init__(self) -> None:
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.thread = threading.get_ident()
+
+
 def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Do[bool]:
     """Wait until something is over, and whether it is. `always`: also where that cannot be done by giving way."""
 

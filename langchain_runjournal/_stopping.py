@@ -39,7 +39,7 @@ def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: floa
     timeout = seconds("timeout", timeout)
     give_up = None if timeout is None else time.monotonic() + timeout
     run: Run = yield off_loop(journal, partial(ask, journal, run_id, cause))
-    if not wait or run.ended or run.status == RunStatus.PAUSED:
+    if not wait or _is_over(run):
         return run
     try:
         return (yield from until_over(journal, run_id, give_up))
@@ -56,7 +56,7 @@ def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Steps
             yield Do(nap.listen, nap.alisten)
             if not _goes_on_here(journal, run_id):
                 run: Run = yield off_loop(journal, partial(journal.run, run_id))
-                if run.ended or run.status == RunStatus.PAUSED:
+                if _is_over(run):
                     return run
                 if (yield off_loop(journal, partial(journal._writer.janitor.is_free, run))):
                     raise RunAbandoned(run_id=run_id)
@@ -66,6 +66,11 @@ def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Steps
             yield Do(partial(nap.sleep, left), partial(nap.asleep, left))
     finally:
         nap.end()
+
+
+def _is_over(run: Run) -> bool:
+    """Whether nobody works on it any more: it has ended, or waits for a human."""
+    return run.ended or run.status == RunStatus.PAUSED
 
 
 def _goes_on_here(journal: RunJournal, run_id: str) -> bool:

@@ -115,9 +115,8 @@ class Task:
                 self._started.done.set_exception(exc)
                 self.pipe.close(exc)
                 return
-        failed = run.status == RunStatus.FAILED and isinstance(self._error, Exception)
         self._started.done.set_result(run)
-        self.pipe.close(self._error if failed and isinstance(self._error, Exception) else None)
+        self.pipe.close(self._error if run.status == RunStatus.FAILED and isinstance(self._error, Exception) else None)
         if self._started.root is not None:
             self._error = None  # with all the frames that it holds
 

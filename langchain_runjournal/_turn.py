@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ._steps import Pending
+
 if TYPE_CHECKING:
     from ._tracker import Root
     from .saver import JournalSaver
@@ -98,12 +100,8 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class Settling:
+class Settling(Pending):
     """A settlement at work."""
-
-    def __init__(self) -> None:
-        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self.thread = threading.get_ident()
 
 
 class OnThreads:

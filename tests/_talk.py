@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Run, RunHandle, RunJournal, attach, start_run
@@ -38,6 +39,13 @@ def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
             asyncio.run(whole())
 
     return run
+
+
+def everywhere(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The same, with each kind of agent on each saver."""
+    each_kind = pytest.mark.parametrize("kind", KINDS)(on_a_loop(test))
+    found: Callable[..., None] = pytest.mark.parametrize("saver", SAVERS)(each_kind)
+    return found
 
 
 def say(text: str) -> dict[str, Any]:

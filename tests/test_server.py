@@ -296,17 +296,19 @@ def other_worker(server: Server, pid: int) -> Any:
     return client
 
 
-def begin_on_a_worker(server: Server) -> tuple[str, int]:
+def begin_on_a_worker(server: Server) -> tuple[str, int, str]:
+    """A run, the worker that has it, and what it has said so far."""
     answer = server.client.post("/threads/t/messages", json={"text": LONG})
-    return answer.json()["run_id"], int(answer.headers["x-pid"])
+    run_id = answer.json()["run_id"]
+    with server.events(run_id) as events:
+        heard, _ = hear(events, 3)
+    return run_id, int(answer.headers["x-pid"]), heard
 
 
 def test_stop_from_a_second_worker(servers: Servers) -> None:
     """`--workers 2` on one file; after SIGTERM in mid-stream, the runs of both are settled, and the exit is clean."""
     server = servers("--workers", "2")
-    run_id, pid = begin_on_a_worker(server)
-    with server.events(run_id) as events:
-        heard, _ = hear(events, 3)
+    run_id, pid, heard = begin_on_a_worker(server)
     with closing(other_worker(server, pid)) as client:
         answer = client.post(f"/runs/{run_id}/stop", params={"wait": "true"})
         assert int(answer.headers["x-pid"]) != pid
@@ -323,9 +325,7 @@ def test_stop_from_a_second_worker(servers: Servers) -> None:
 def test_a_worker_is_killed(servers: Servers) -> None:
     """A client that asks the other one to stop the run finds the thread settled; so does the worker that takes its place."""
     server = servers("--workers", "2")
-    run_id, pid = begin_on_a_worker(server)
-    with server.events(run_id) as events:
-        heard, _ = hear(events, 3)
+    run_id, pid, heard = begin_on_a_worker(server)
     with closing(other_worker(server, pid)) as client:
         os.kill(pid, signal.SIGKILL)
         answer = client.post(f"/runs/{run_id}/stop", params={"wait": "true"})

@@ -17,7 +17,7 @@ from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_ru
 
 from ._agents import words
 from ._settled import PATIENCE, build, the_rest, until
-from ._talk import KINDS, SAVERS, facts, on, on_a_loop, say, talking
+from ._talk import everywhere, facts, on, on_a_loop, say, talking
 
 LEAVING = ("aclose", "break", "cancel", "drop", "events", "cancel in events", "wait")
 WHO: ContextVar[str] = ContextVar("who")
@@ -26,9 +26,7 @@ WHO: ContextVar[str] = ContextVar("who")
 # --- start ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_a_run_in_a_task_of_its_own(tmp_path: Path, kind: str, saver: str) -> None:
     """It begins, everybody can see it, it ends well, and the next message works."""
     async with talking(tmp_path, saver, kind) as talk:

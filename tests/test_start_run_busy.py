@@ -14,7 +14,7 @@ from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_ru
 
 from ._agents import words
 from ._settled import PATIENCE, Gate, build, story, the_rest, until, until_said
-from ._talk import KINDS, SAVERS, Talk, facts, on, on_a_loop, say, talking
+from ._talk import SAVERS, Talk, everywhere, facts, on, on_a_loop, say, talking
 
 DONE = ("completed", None, True)
 
@@ -39,9 +39,7 @@ async def test_reject(tmp_path: Path, saver: str) -> None:
         await talk.goes_on("U go", "A one two three")
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_stop(tmp_path: Path, kind: str, saver: str) -> None:
     """The other one is stopped, cause "superseded", and settled, before the model sees what it left."""
     async with talking(tmp_path, saver, kind) as talk:

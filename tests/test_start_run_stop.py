@@ -15,7 +15,7 @@ from langchain_runjournal import RunHandle, errors, start_run
 
 from ._agents import asks, words
 from ._settled import PATIENCE, Broken, Gate, until, until_said
-from ._talk import KINDS, SAVERS, Talk, facts, on, on_a_loop, say, talking
+from ._talk import KINDS, Talk, everywhere, facts, on, on_a_loop, say, talking
 
 THREE = [("c1", "quick", {"x": 1}), ("c2", "quick", {"x": 2})]
 STOPPED = ("interrupted", "stop", True)
@@ -49,9 +49,7 @@ class Holding(InMemorySaver):
 # --- where it is ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_before_the_first_token(tmp_path: Path, kind: str, saver: str) -> None:
     """The message of the user stays, and nothing else is there."""
     async with talking(tmp_path, saver, kind) as talk:
@@ -87,9 +85,7 @@ async def test_as_early_as_it_can_be(tmp_path: Path) -> None:
         assert early
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_in_mid_token(tmp_path: Path, kind: str, saver: str) -> None:
     """What was said stays; the reader of the run comes to a quiet end, and has not heard more."""
     async with talking(tmp_path, saver, kind) as talk:
@@ -106,9 +102,7 @@ async def test_in_mid_token(tmp_path: Path, kind: str, saver: str) -> None:
         await talk.goes_on("U go", "A~ one two ")
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_in_the_third_tool(tmp_path: Path, kind: str, saver: str) -> None:
     """The results of those that had finished stay; of the third it is said that it was cut off."""
     async with talking(tmp_path, saver, kind) as talk:
@@ -117,9 +111,7 @@ async def test_in_the_third_tool(tmp_path: Path, kind: str, saver: str) -> None:
         await talk.goes_on("U go", "A Looking. (c1,c2,c3)", "T(c1) quick 1", "T(c2) quick 2", "T*(c3) started")
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_in_a_tool_on_a_thread_that_ends_in_time(tmp_path: Path, kind: str, saver: str) -> None:
     """Within the grace: its real result is in the thread, when the stop returns."""
     async with talking(tmp_path, saver, kind) as talk:
@@ -134,9 +126,7 @@ async def test_in_a_tool_on_a_thread_that_ends_in_time(tmp_path: Path, kind: str
         await talk.goes_on("U go", "A Looking. (c1,c2,c3)", "T(c1) quick 1", "T(c2) quick 2", "T(c3) plod 3")
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_in_a_tool_on_a_thread_that_does_not(tmp_path: Path, kind: str, saver: str) -> None:
     """The stop does not wait for it; its result comes to the journal late, and to the thread with the next message."""
     async with talking(tmp_path, saver, kind) as talk:

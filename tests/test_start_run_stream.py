@@ -16,7 +16,7 @@ from langchain_runjournal import Event, RunHandle, RunJournal, attach, errors, s
 
 from ._agents import asks, words
 from ._settled import PATIENCE, Broken, Gate, Recording, build, nothing_is_wrong, open_saver, the_rest, until
-from ._talk import KINDS, SAVERS, Talk, facts, on, on_a_loop, say, talking
+from ._talk import SAVERS, Talk, everywhere, facts, on, on_a_loop, say, talking
 
 
 def looping(steps: int, passed: list[int]) -> Any:
@@ -142,6 +142,7 @@ async def test_nobody_can_ever_come(tmp_path: Path) -> None:
         await turns()
         talk.gate.open()
         await until(lambda: talk.journal.run(run_id).ended)
+        assert facts(talk.journal.run(run_id)) == ("completed", None, True)
         await talk.goes_on("U go", "A one two three")
 
 
@@ -208,9 +209,7 @@ async def test_a_graph_that_fails(tmp_path: Path, saver: str, reads: str) -> Non
         await talk.goes_on("U go", "A~ one two ")
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_a_limit_of_time(tmp_path: Path, kind: str, saver: str) -> None:
     """When its time is over the run is stopped, cause "timeout"; one that is quicker is not disturbed."""
     async with talking(tmp_path, saver, kind) as talk:
@@ -275,9 +274,7 @@ async def ask_human(what: str) -> str:
     return f"human says {interrupt(what)}"
 
 
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-@on_a_loop
+@everywhere
 async def test_a_run_that_waits_for_a_human(tmp_path: Path, kind: str, saver: str) -> None:
     """It is paused and nobody's; a stop leaves it alone, and a resume is a new run that continues it."""
     async with talking(tmp_path, saver, kind, tools=[ask_human]) as talk:

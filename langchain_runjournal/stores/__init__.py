@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
+from .._arguments import choice
 from .._segments import Segment
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
@@ -124,8 +125,7 @@ def open_store(
     if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
         return target
-    if synchronous not in ("normal", "full"):
-        raise InvalidArgument(name="synchronous", expected='"normal" or "full"', value=synchronous)
+    choice("synchronous", synchronous, Synchronous)
     text = _text(target)
     if isinstance(target, str) and text == ":memory:":
         from .memory import MemoryStore
