@@ -11,7 +11,7 @@ BOUND ?=
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group lint --group build
+	$(BIN)/python -m pip install --quiet --editable '.[cli]' --group lint --group look --group build
 	@touch $(READY)
 
 demo: $(READY)  ## a run is written, its writer killed, and everything read back
