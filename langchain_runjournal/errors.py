@@ -182,3 +182,13 @@ class RunAbandoned(RunJournalError):
 class ChunksGone(RunJournalError):
     """The chunks of run {run_id} cannot be read: {reason}. Use `RunHandle.events` or
     `RunJournal.afollow`: all that it says is in the journal, and can be read from anywhere, again and again."""
+
+
+class RequestRefused(RunJournalError):
+    """A provider would refuse this request (400): {problems}. Give it a whole history: attach the graph, or use
+    `ToolPairGuard`. A `ScriptedChatModel` with strict=False takes it."""
+
+
+class ScriptEnded(RunJournalError):
+    """The script of this ScriptedChatModel has {answers} answers, and the model was asked for one more. Give the script
+    another answer, or a function that answers whatever comes."""

@@ -9,15 +9,29 @@
 
 - `FaultyStore`: a store that fails when you say so, before or after it has done what it was asked.
 - `FakeClock`: both clocks of a journal, turned by hand.
+- `ScriptedChatModel`: a chat model that streams a script as a provider does, made of `Reasoning`, `Call`, `Wait` and texts.
 """
 
 from __future__ import annotations
 
 from langchain_runjournal._append_contract import events_of, numbered
+from langchain_runjournal._scripted import Call, Reasoning, ScriptedChatModel, Wait
 from langchain_runjournal._store_contract import StoreContract
 from langchain_runjournal.stores import Owner, Store
 
-__all__ = ["FakeClock", "FaultyStore", "Owner", "Store", "StoreContract", "events_of", "numbered"]
+__all__ = [
+    "Call",
+    "FakeClock",
+    "FaultyStore",
+    "Owner",
+    "Reasoning",
+    "ScriptedChatModel",
+    "Store",
+    "StoreContract",
+    "Wait",
+    "events_of",
+    "numbered",
+]
 
 from typing import Any, Literal
 

@@ -139,6 +139,8 @@ EXAMPLES = {
     "EventUnusable": {"run_id": "r", "reason": "integer overflow", "refused": 2},
     "ToolPairBroken": {"problems": "call 'c1' (search) of message 'a1' has no result"},
     "ExtraMissing": {"what": "ToolPairGuard", "package": "langchain", "extra": "agent"},
+    "RequestRefused": {"problems": "call 'c1' (search) of message 'a1' has no result"},
+    "ScriptEnded": {"answers": 2},
     "RunJournalError": {},
 }
 

@@ -1,0 +1,227 @@
+"""A chat model that follows a script, and streams it as a provider does. Public as `testing.ScriptedChatModel`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import PrivateAttr
+
+from .errors import InvalidArgument, RequestRefused, ScriptEnded, ToolPairBroken
+from .guard import repair_tool_pairs
+
+_WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
+_FRAGMENT: Final = 12  # characters of the arguments of a tool call that come in one chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What the model thinks before it speaks: a content block of its own, streamed word by word."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for a tool. `args` as a str is streamed as it stands, also if it is no JSON. Without an `id` it gets one."""
+
+    name: str
+    args: Mapping[str, Any] | str
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Seconds in which nothing comes."""
+
+    seconds: float
+
+
+Step: TypeAlias = str | Reasoning | Call | Wait | BaseException | Callable[[], object]
+Answer: TypeAlias = str | Sequence[Step]
+Script: TypeAlias = Sequence[Answer] | Callable[[list[BaseMessage]], Answer]
+_Did: TypeAlias = AIMessageChunk | Wait | BaseException | Callable[[], object]
+
+_STEPS = "a str, Reasoning, Call, Wait, an exception to raise, or a function to call"
+
+
+class ScriptedChatModel(BaseChatModel):
+    """A chat model that says what a script says, with no key and no network: to test Stop buttons, and for demonstrations.
+
+    `script` has one answer for each time that the model is asked; or it is a function that is given the messages and returns
+    the answer. An answer is a text, or a list of steps in the order in which they come::
+
+        ScriptedChatModel([
+            [Reasoning("Both."), "Let me look. ", Call("weather", {"city": "Oslo"}), Call("weather", {"city": "Rome"})],
+            ["Sunny in ", Wait(0.5), "both."],
+            ["It will ", ConnectionError("the provider dropped the stream")],
+        ])
+
+    A text comes word by word, the arguments of a tool call in fragments, and usage with the last chunk. An exception is
+    raised where it stands. A function is called there without arguments, and awaited if it returns something to await:
+    ``asyncio.Event().wait`` holds the answer in the middle until the test lets it go on, without a sleep.
+
+    `pace`: seconds between two chunks. `strict`: refuse, with `RequestRefused`, what providers refuse: no messages, a tool
+    request without its result right behind it, a result without its request. `usage=False`: report none. `blocks`: text
+    comes as content blocks, as it always does where there is `Reasoning`. A script that is at its end raises `ScriptEnded`.
+    """
+
+    script: Any
+    pace: float = 0.0
+    strict: bool = True
+    usage: bool = True
+    blocks: bool = False
+    model_name: str = "scripted"
+    _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+    _turns: Iterator[int] = PrivateAttr(default_factory=itertools.count)
+
+    def __init__(self, script: Script, **fields: Any) -> None:
+        if not callable(script):
+            _check(script)
+        super().__init__(**{"script": script, **fields})
+
+    @property
+    def requests(self) -> list[list[BaseMessage]]:
+        """What the model was sent, a list of messages for each time, also what it has refused. The newest is last."""
+        return self._requests
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(
+        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """The same model with tools. The script decides whether they are used."""
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], tool_choice=tool_choice, **kwargs)
+
+    def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        for step in self._steps(messages):
+            if isinstance(step, AIMessageChunk):
+                yield ChatGenerationChunk(message=step)
+                if self.pace:
+                    time.sleep(self.pace)
+            elif isinstance(step, Wait):
+                time.sleep(step.seconds)
+            elif _does(step) is not None:
+                raise InvalidArgument(name="a step of the script", expected="synchronous, as the call is", value=step)
+
+    async def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        for step in self._steps(messages):
+            if isinstance(step, AIMessageChunk):
+                yield ChatGenerationChunk(message=step)
+                await asyncio.sleep(self.pace)  # also without a pace: between two chunks a real call can be cancelled
+            elif isinstance(step, Wait):
+                await asyncio.sleep(step.seconds)
+            elif (waiting := _does(step)) is not None:
+                await waiting
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        return generate_from_stream(self._stream(messages))
+
+    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        return await agenerate_from_stream(self._astream(messages))
+
+    def _steps(self, messages: list[BaseMessage]) -> Iterator[_Did]:
+        self._requests.append(list(messages))
+        if self.strict:
+            _refuse_broken(messages)
+        answer = self._answer(messages)
+        steps: Sequence[Step] = [answer] if isinstance(answer, str) else answer
+        in_blocks = self.blocks or any(isinstance(step, Reasoning) for step in steps)
+        said, calls = 0, 0
+        for place, step in enumerate(steps):
+            if isinstance(step, Call):
+                for chunk in _asking(step, calls, len(messages)):
+                    said += 1
+                    yield chunk
+                calls += 1
+            elif isinstance(step, (str, Reasoning)):
+                for chunk in _saying(step, place if in_blocks else None):
+                    said += 1
+                    yield chunk
+            else:
+                yield step
+        yield self._last(messages, said, calls)
+
+    def _answer(self, messages: list[BaseMessage]) -> Answer:
+        answer: Answer
+        if callable(self.script):
+            answer = self.script(messages)
+            _check([answer])
+            return answer
+        turn = next(self._turns)
+        if turn >= len(self.script):
+            raise ScriptEnded(answers=len(self.script))
+        answer = self.script[turn]
+        return answer
+
+    def _last(self, messages: list[BaseMessage], said: int, calls: int) -> AIMessageChunk:
+        metadata = {"finish_reason": "tool_calls" if calls else "stop", "model_name": self.model_name}
+        last = AIMessageChunk(content=[] if self.blocks else "", response_metadata=metadata, chunk_position="last")
+        if self.usage:
+            given = sum(len(_WORDS.findall(message.text)) for message in messages)
+            last.usage_metadata = {"input_tokens": given, "output_tokens": said, "total_tokens": given + said}
+        return last
+
+
+def _does(step: BaseException | Callable[[], object]) -> Awaitable[object] | None:
+    if isinstance(step, BaseException):
+        raise step
+    done = step()
+    return done if inspect.isawaitable(done) else None
+
+
+def _saying(step: str | Reasoning, index: int | None) -> Iterator[AIMessageChunk]:
+    text, kind = (step.text, "reasoning") if isinstance(step, Reasoning) else (step, "text")
+    for word in _WORDS.findall(text):
+        yield AIMessageChunk(content=word if index is None else [{"type": kind, kind: word, "index": index}])
+
+
+def _asking(call: Call, index: int, sent: int) -> Iterator[AIMessageChunk]:
+    """The name first, then the arguments. The id is another one in each turn of a thread, and the same in each test."""
+    args = call.args if isinstance(call.args, str) else json.dumps(call.args)
+    id = call.id or f"call_{sent}_{index}"
+    yield AIMessageChunk(content="", tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=id, index=index)])
+    for at in range(0, len(args), _FRAGMENT):
+        fragment = tool_call_chunk(args=args[at : at + _FRAGMENT], index=index)
+        yield AIMessageChunk(content="", tool_call_chunks=[fragment])
+
+
+def _check(script: Any) -> None:
+    if isinstance(script, str) or not isinstance(script, Sequence):
+        raise InvalidArgument(name="script", expected="a list of answers, or a function that gives one", value=script)
+    for answer in script:
+        for step in [answer] if isinstance(answer, str) or not isinstance(answer, Sequence) else answer:
+            is_step = isinstance(step, (str, Reasoning, Call, Wait, BaseException)) or callable(step)
+            if not is_step or inspect.isclass(step):
+                raise InvalidArgument(name="a step of the script", expected=_STEPS, value=step)
+        if not isinstance(answer, Sequence):
+            raise InvalidArgument(name="an answer of the script", expected="a str or a list of steps", value=answer)
+
+
+def _refuse_broken(messages: list[BaseMessage]) -> None:
+    if not messages:
+        raise RequestRefused(problems="there are no messages")
+    try:
+        whole = repair_tool_pairs(messages, dangling="raise", orphans="raise")
+    except ToolPairBroken as broken:
+        raise RequestRefused(problems="; ".join(broken.problems)) from None
+    if whole is not messages:
+        raise RequestRefused(
+            problems="a result does not stand right behind the message that asks for it, or stands there twice"
+        )
