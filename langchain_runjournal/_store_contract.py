@@ -151,6 +151,16 @@ class StoreContract(BeginContract):
             store.append("me", [row(deltas("r", 1, 3))])
         assert store.read("r", 0, None) == []
 
+    def test_a_store_that_is_whole_says_so(self) -> None:
+        """Nothing to report, also of one that has been worked on."""
+        store = self.open()
+        assert store.check() == []
+        store.append("me", [row(deltas("r", 3))])
+        store.tidy()
+        store.append("me", [row(deltas("r", 1, first=4))])
+        assert store.check() == []
+        assert self.open_again(store).check() == []
+
     def test_tidying_changes_nothing_that_can_be_read(self) -> None:
         """Neither for finished runs, nor for those that go on, nor for whoever reads meanwhile."""
         store = self.open()
@@ -181,6 +191,7 @@ class StoreContract(BeginContract):
             lambda: store.forget("me"),
             lambda: store.prune(before=None, keep_last=1),
             lambda: store.changed(),
+            lambda: store.check(),
             lambda: store.tidy(),
         ):
             with raises(StoreClosed):

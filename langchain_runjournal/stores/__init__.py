@@ -102,6 +102,9 @@ class Store(Protocol):
     def changed(self) -> int:
         """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""
 
+    def check(self) -> list[str]:
+        """What is wrong with the store itself (damage, a schema that somebody has changed), a sentence for each thing."""
+
     def tidy(self) -> None:
         """Bring what was written in small pieces into the shape that is small and fast to read."""
 

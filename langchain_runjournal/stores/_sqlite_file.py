@@ -74,7 +74,7 @@ def _prepare(path: Path, busy_timeout: float) -> bytes:
     with closing(connect(path, busy_timeout)) as con:
         _check_owner(con, path)
         _set_wal(con, busy_timeout)
-        _migrate(con, path)
+        create(con)
         return bytes(con.execute("SELECT value FROM facts WHERE name = 'store_id'").fetchone()[0])
 
 
@@ -159,7 +159,8 @@ def _set_wal(con: sqlite3.Connection, busy_timeout: float) -> None:
             time.sleep(0.01)
 
 
-def _migrate(con: sqlite3.Connection, path: Path) -> None:
+def create(con: sqlite3.Connection) -> None:
+    """Bring a database to the newest schema: all of it, if it is empty."""
     for number, name, script in _migrations():
         con.execute("BEGIN IMMEDIATE")
         try:

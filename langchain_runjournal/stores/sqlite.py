@@ -17,6 +17,7 @@ from .._segments import Damaged, Segment, unpack
 from ..errors import StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
+from ._sqlite_check import problems
 from ._sqlite_file import connect, identity, prepare, translated
 from ._sqlite_rows import (
     COLUMNS,
@@ -201,6 +202,11 @@ class SqliteStore:
                 self._turn(con)
             return [run_id for _, run_id in reversed(gone)]
 
+    def check(self) -> list[str]:
+        """What SQLite says of the file, and what is not as the schema has it."""
+        with self._snapshot() as con:
+            return problems(con)
+
     def tidy(self) -> None:
         """Move what has arrived in `live` to `segments`, each run together."""
         with self._transaction() as con:
@@ -329,11 +335,7 @@ class SqliteStore:
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
         """The runs that fit, newest first."""
-        values = {
-            "thread_id": thread_id,
-            "status": status.value if status else None,
-            "most": -1 if limit is None else limit,
-        }
+        values = {"thread_id": thread_id, "status": status and status.value, "most": -1 if limit is None else limit}
         with self._snapshot() as con:
             return with_lasts(con, con.execute(_RUNS[thread_id is not None, status is not None], values).fetchall())
 
