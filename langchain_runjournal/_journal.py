@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from . import _follow, _janitor, _messages, _process, _resume, _stopping, _transcript
+from . import _follow, _janitor, _looking, _messages, _process, _resume, _stopping, _transcript
 from ._arguments import count, positive, seconds, text
 from ._capture import Capture
 from ._clock import Clock, SystemClock
@@ -170,7 +170,7 @@ class RunJournal:
         self._check_open()
         lane = self._intake.lanes.get(text("run_id", run_id))
         _follow.catch_up(self._writer, lane is not None and bool(lane.pend), 2 * self._busy_timeout)
-        return _follow.find(self._writer, run_id)
+        return _looking.with_source(self, _follow.find(self._writer, run_id))
 
     async def arun(self, run_id: str) -> Run:
         """Same as :meth:`run`, without blocking the loop."""
@@ -183,7 +183,8 @@ class RunJournal:
             raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
         wanted = None if status is None else RunStatus(status)
         _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
-        return self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
+        found = self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
+        return [_looking.with_source(self, run) for run in found]
 
     async def aruns(
         self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50

@@ -6,7 +6,7 @@ events, so nothing here may depend on a clock, a thread or a database.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import repeat
@@ -235,8 +235,16 @@ def thaw_events(
     return cast("list[Event]", fields)
 
 
+class _Source:
+    """Where the events of a run can be read, as of that moment: for its picture, and no part of its value."""
+
+    __slots__ = ("_events",)
+
+    _events: Callable[[], list[Event] | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(_Source):
     """What the journal knows of a run, as of the moment it was read: a value, not a live view."""
 
     run_id: str
@@ -275,6 +283,20 @@ class Run:
     def ended(self) -> bool:
         """Whether the run has had its `run.end`."""
         return self.status.ended
+
+    def _repr_html_(self) -> str:
+        """The time line of the run, for notebooks; what it says of itself, where its events cannot be read any more."""
+        from .view import fragment, summary
+
+        read = getattr(self, "_events", None)
+        events = None if read is None else read()
+        return summary(self) if events is None else fragment(self, events)
+
+
+def with_events(run: Run, read: Callable[[], list[Event] | None]) -> Run:
+    """The same run, which knows how to read its events."""
+    object.__setattr__(run, "_events", read)
+    return run
 
 
 _ENDINGS: Final = tuple(status.value for status in RunStatus if status.ended)

@@ -1,0 +1,40 @@
+"""Runs that can show themselves: where their events are read when somebody looks at one, maybe long after."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .errors import RunJournalError
+from .events import Event, Run, with_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+
+
+def with_source(journal: RunJournal, run: Run) -> Run:
+    """The run, which will find its events. It does not keep the journal open, or alive."""
+    path = journal._store.path
+    return with_events(run, partial(_events, weakref.ref(journal), path, run.run_id, run.last_seq))
+
+
+def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: int) -> list[Event] | None:
+    """The events up to `last`: a run is a value, and its picture that of the same moment. None if they cannot be had."""
+    from ._journal import RunJournal
+
+    journal = ref()
+    try:
+        if journal is not None and not journal._closed:
+            return journal.read(run_id, limit=last)
+        if path is not None and path.exists():
+            with RunJournal(path) as again:  # in a notebook, the cell that looks often comes after the `with`
+                return again.read(run_id, limit=last)
+    except RunJournalError:
+        logger.warning("the events of run %s cannot be read to show them", run_id, exc_info=True)
+    return None
