@@ -1,0 +1,121 @@
+"""The group of commands, and what becomes of what goes wrong in them: one line on stderr, and a number."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import RunJournalError
+from ._keep import check, export, prune
+from ._list import list_runs
+from ._live import follow, stop
+from ._page import demo, view
+from ._recover import recover
+from ._settings import OneLine, Problem, Settings, common
+from ._show import show, transcript
+
+_SIGPIPE: Final = 141
+_INTERRUPTED: Final = 130
+_EPILOG: Final = """\b
+Examples:
+  runjournal list                         the last runs of runs.db
+  runjournal --journal app.db show @last  the newest run of another journal
+  runjournal list --status failed | jq .  JSON lines, since it is piped
+  runjournal follow 019a                  its tokens as they come
+
+Exit: 0 fine, 1 a problem was found, 2 wrong usage. Docs: docs/cli.md
+"""
+
+
+class Commands(click.Group):
+    """Commands whose errors are one line on stderr."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which one needs them."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and give back its exit code."""
+        settings = ctx.ensure_object(Settings)
+        logger, handler = logging.getLogger("langchain_runjournal"), OneLine(settings)
+        logger.addHandler(handler)
+        propagates, logger.propagate = logger.propagate, False
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Here rather than in main(): click would end with 1.
+            _nobody_reads()
+            return _SIGPIPE
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except Exception as exc:
+            if settings.debug:
+                raise
+            return _complain(_text(exc))
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagates
+        return code or 0
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> NoReturn:
+        """The whole program: ends it with the exit code."""
+        options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
+        try:
+            code = super().main(args, prog_name or "runjournal", **options)
+        except click.Abort:
+            code = _INTERRUPTED
+        except click.UsageError as exc:
+            name = exc.ctx.command_path if exc.ctx is not None else "runjournal"
+            code = _complain(f"{exc.format_message().rstrip('.')}. See `{name} --help`.", 2)
+        except click.ClickException as exc:
+            code = _complain(exc.format_message(), exc.exit_code)
+        sys.exit(code)
+
+
+def _text(exc: Exception) -> str:
+    if isinstance(exc, (RunJournalError, Problem)):
+        return str(exc)
+    if isinstance(exc, OSError):
+        where = f"{exc.filename}: " if exc.filename else ""
+        return f"{where}{exc.strerror or exc}. Look at the path and its permissions, then try again."
+    return f"{type(exc).__name__}: {exc}. That should not happen: `--debug` shows where it comes from."
+
+
+def _complain(text: str, code: int = 1) -> int:
+    Settings().say(f"runjournal: {text}", "red")
+    return code
+
+
+def _nobody_reads() -> None:
+    """Keep the interpreter from flushing into the closed pipe once more on its way out."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):
+        pass
+
+
+@click.group(
+    cls=Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="runjournal %(version)s")
+@common
+def commands() -> None:
+    """Look at the runs of a journal, follow and stop them, and keep it in order.
+
+    A RUN is given by its id, by as much of it as only one run has, as @last, or as @2 for the last but one.
+    """
+
+
+for _command in (list_runs, show, transcript, follow, stop, recover, check, prune, export, view, demo):
+    commands.add_command(_command)

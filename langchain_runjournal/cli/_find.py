@@ -1,0 +1,113 @@
+"""A run by as little of its id as is enough, and how a run's id is shortened for people."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+from click.shell_completion import CompletionItem
+
+from .._journal import RunJournal
+from ..errors import RunJournalError, RunNotFound
+from ..events import Event, Run, RunStatus
+from ._settings import Problem, Settings
+from ._words import one_line, plural, standing
+
+_SHORTEST: Final = 8
+_CANDIDATES: Final = 5
+_PAGE: Final = 2_000
+Owner = Literal["alive", "gone", "unknown", "nobody"]
+
+
+if TYPE_CHECKING:
+    _Text = click.ParamType[str, Any]
+else:
+    _Text = click.ParamType  # not a generic one in every release of click
+
+
+class RunId(_Text):
+    """A run: its id, as much of it as only one run has, @last, or @2 for the last but one."""
+
+    name = "run"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The ids that begin so, the newest first. Silent about whatever goes wrong: one is in the middle of a line."""
+        try:
+            with ctx.ensure_object(Settings).open() as journal:
+                runs = [run for run in journal.runs(limit=None) if run.run_id.startswith(incomplete)]
+        except (RunJournalError, OSError, Problem, click.UsageError):
+            return []
+        return [CompletionItem(run.run_id, help=one_line(f"{run.name or ''} {standing(run)}", 60)) for run in runs[:50]]
+
+
+class Ids:
+    """The ids of all runs of a journal: no events are read for that."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        self.newest_first = [run.run_id for run in journal.runs(limit=None)]
+        self._sorted = sorted(self.newest_first)
+
+    def short(self, run_id: str) -> str:
+        """As much of an id as no other run has."""
+        place = bisect_left(self._sorted, run_id)
+        least = _SHORTEST
+        for other in (*self._sorted[max(place - 1, 0) : place], *self._sorted[place + 1 : place + 2]):
+            same = next((at for at, (a, b) in enumerate(zip(run_id, other, strict=False)) if a != b), len(other))
+            least = max(least, same + 1)
+        return run_id[:least].rstrip("-") if len(run_id) > least else run_id
+
+    def beginning_with(self, start: str) -> list[str]:
+        """The ids that begin so."""
+        first = bisect_left(self._sorted, start)
+        last = first
+        while last < len(self._sorted) and self._sorted[last].startswith(start):
+            last += 1
+        return self._sorted[first:last]
+
+
+def find(journal: RunJournal, name: str) -> Run:
+    """The run that is meant."""
+    if not name:
+        raise Problem("An empty run id names no run. List them with `runjournal list`.")
+    try:
+        return journal.run(name)
+    except RunNotFound:
+        pass
+    ids = Ids(journal)
+    counted = re.fullmatch(r"@(last|[0-9]+)", name)
+    if counted:
+        place = 1 if counted[1] == "last" else int(counted[1])
+        if not 1 <= place <= len(ids.newest_first):
+            raise Problem(f"There is no run {name}: the journal holds {plural(len(ids.newest_first), 'run')}.")
+        return journal.run(ids.newest_first[place - 1])
+    found = ids.beginning_with(name)
+    if len(found) == 1:
+        return journal.run(found[0])
+    if not found:
+        raise Problem(f"The journal {journal.url} holds no run {name!r}. List what it holds with `runjournal list --all`.")
+    shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
+    raise Problem(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
+
+
+def owner_of(journal: RunJournal, run: Run) -> Owner:
+    """Whether somebody works on a run; "unknown" of another machine, until its lease has run out."""
+    if run.ended or run.status == RunStatus.PAUSED:
+        return "nobody"
+    owner = next((owner for owner in journal._store.owners() if owner.owner_id == run.owner), None)
+    if owner is None:
+        return "gone"
+    janitor = journal._writer.janitor
+    return janitor._watch.verdict(owner, janitor._clock.monotonic())
+
+
+def events_of(journal: RunJournal, run_id: str, after: int = 0) -> Iterator[Event]:
+    """The events of a run as they stand, a page at a time."""
+    while True:
+        events = journal.read(run_id, after, _PAGE)
+        yield from events
+        if len(events) < _PAGE:
+            return
+        after = events[-1].seq

@@ -1,0 +1,204 @@
+"""`runjournal check`, `prune` and `export`: keeping a journal in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from .._journal import RunJournal
+from ..events import Run
+from ._find import RunId, events_of, find
+from ._settings import Problem, Settings, common, option
+from ._words import one_line, plural, to_json
+
+_CHECK = """\b
+Examples:
+  runjournal check
+  runjournal check --json | jq -r .what
+
+Looks for gaps, runs that are not settled, open pairs of tool calls and results, and damage of the file.
+"""
+_PRUNE = """\b
+Examples:
+  runjournal prune --older-than 30d --dry-run
+  runjournal prune --older-than 12h --keep-last 1000
+
+A run goes when it is older and not among the last ones. Runs that are running, paused or not settled never go.
+"""
+_EXPORT = """\b
+Examples:
+  runjournal export @last > run.jsonl
+  runjournal export --all -o journal.jsonl
+
+Each line is an event: run_id, seq, kind, at, call_id, data.
+"""
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+@contextmanager
+def bar(settings: Settings, what: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar on stderr, on a terminal: call what this yields with what is done, and of how much."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=settings.talk, transient=True, disable=not settings.talk.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog=_CHECK, short_help="Whether the journal is whole.")
+@common
+@click.pass_obj
+def check(settings: Settings) -> int:
+    """Whether the journal is whole: a line for each problem, with what to do about it."""
+    from .._check import check as problems_of
+
+    found = 0
+    with settings.open() as journal:
+        with bar(settings, "Checking") as progress:
+            for problem in problems_of(journal, lambda done, total, _: progress(done, total)):
+                found += 1
+                if settings.as_json:
+                    data = {"what": problem.what, "run_id": problem.run_id, "text": problem.text, "hint": problem.hint}
+                    settings.line(data)
+                else:
+                    about = f"{problem.run_id}  " if problem.run_id else ""
+                    settings.out.print(one_line(f"{about}{problem.what}: {problem.text} {problem.hint}"), soft_wrap=True)
+        runs = journal.runs(limit=None)
+    size = f"{plural(len(runs), 'run')}, {plural(sum(run.last_seq for run in runs), 'event')}"
+    if found:
+        settings.say(f"runjournal: {plural(found, 'problem')} in {size}", "red")
+        return 1
+    settings.say(f"fine: {size}", "green")
+    return 0
+
+
+# --- prune ------------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    _Seconds = click.ParamType[float, Any]
+else:
+    _Seconds = click.ParamType  # not a generic one in every release of click
+
+
+class Age(_Seconds):
+    """30d, 12h, 90m, 45s: how long ago."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        match = _AGE.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no age: give a number with s, m, h, d or w, for example 30d.", param, ctx)
+        return float(match[1]) * _UNITS[match[2]]
+
+
+@click.command(epilog=_PRUNE, short_help="Delete old runs that have ended.")
+@option("--older-than", type=Age(), metavar="AGE", help="Only runs that ended longer ago: 30d, 12h, 90m, 45s.")
+@option("--keep-last", type=click.IntRange(0), metavar="N", help="Not the N runs that ended last.")
+@option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@common
+@click.pass_obj
+def prune(settings: Settings, older_than: float | None, keep_last: int | None, dry_run: bool) -> None:
+    """Delete old runs that have ended and are settled. The ids of what went are the data."""
+    if older_than is None and keep_last is None:
+        raise click.UsageError("Give --older-than or --keep-last, so that not everything goes.")
+    with settings.open() as journal, settings.spinner("Pruning"):
+        gone = _would_go(journal, older_than, keep_last) if dry_run else journal.prune(older_than, keep_last)
+    for run_id in gone:
+        if settings.as_json:
+            settings.line({"run_id": run_id, "deleted": not dry_run})
+        else:
+            settings.out.print(one_line(run_id), soft_wrap=True)
+    settings.note(f"{plural(len(gone), 'run')} {'would go' if dry_run else 'deleted'}")
+
+
+def _would_go(journal: RunJournal, older_than: float | None, keep_last: int | None) -> list[str]:
+    """What `RunJournal.prune` would delete, by the rule that its docstring gives."""
+    ended = [(run.ended_at, run.run_id) for run in journal.runs(limit=None) if run.ended and run.settled]
+    # Stable: of those that ended at once, the newest stays first, as it was listed.
+    ended.sort(key=lambda one: one[0] or 0.0, reverse=True)
+    before = None if older_than is None else time.time() - older_than
+    gone = [run_id for ended_at, run_id in ended[keep_last or 0 :] if before is None or (ended_at or 0.0) < before]
+    return gone[::-1]
+
+
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog=_EXPORT)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunId())
+@option("--all", is_flag=True, help="Every run, the oldest first.")
+@option("-o", "--output", metavar="FILE", help="Where to, instead of the standard output.")
+@common
+@click.pass_obj
+def export(settings: Settings, runs: tuple[str, ...], all: bool, output: str | None) -> None:
+    """All events of runs, one line of JSON each."""
+    if all == bool(runs):
+        raise click.UsageError("Give the runs to export, or --all.")
+    with settings.open() as journal:
+        found = journal.runs(limit=None)[::-1] if all else [find(journal, name) for name in runs]
+        total = sum(run.last_seq for run in found)
+        shown = output is not None or not settings.out.is_terminal
+        with target(journal, output) as file, bar(settings, "Exporting") as progress:
+            done = 0
+            for lines in _pages(journal, found):
+                file.write("".join(f"{line}\n" for line in lines).encode())
+                done += len(lines)
+                if shown:
+                    progress(done, total)
+    settings.note(f"{plural(done, 'event')} of {plural(len(found), 'run')}")
+
+
+def _pages(journal: RunJournal, runs: list[Run]) -> Iterator[list[str]]:
+    page: list[str] = []
+    for run in runs:
+        for event in events_of(journal, run.run_id):
+            page.append(to_json(event.to_dict()))
+            if len(page) >= 1_000:
+                yield page
+                page = []
+    yield page
+
+
+@contextmanager
+def target(journal: RunJournal, output: str | None) -> Iterator[BinaryIO]:
+    """Where to write: the standard output, or a file that is there only when it is complete."""
+    if output is None or output == "-":
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    refuse_journal(journal, path)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:  # a device, say
+            yield file
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def refuse_journal(journal: RunJournal, path: Path) -> None:
+    """What is written must not take the place of the journal that it comes from."""
+    own = journal._store.path
+    if own is not None and path.exists() and path.samefile(own):
+        raise Problem(f"{path} is the journal itself. Choose another file.")

@@ -1,0 +1,101 @@
+"""`runjournal list`: the runs, newest first."""
+
+from __future__ import annotations
+
+import time
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from .._journal import RunJournal
+from ..events import Run, RunStatus
+from ._find import Ids, owner_of
+from ._settings import Settings, common, option
+from ._words import STYLES, ago, lasting, one_line, run_data, standing, to_json, tokens
+
+_EPILOG = """\b
+Examples:
+  runjournal list
+  runjournal list --thread user-42 --all
+  runjournal list --status interrupted --json | jq -r .run_id
+
+Marks: "not settled" (its thread may lack what the journal holds), "stopping" (a stop was asked for), "owner gone" (its
+process was killed: see `runjournal recover`), "lost" (events that could not be kept). Usage: what models reported, with a
++ where a call did not report.
+"""
+_WIDE = 120
+
+
+@click.command("list", epilog=_EPILOG, short_help="The runs, newest first.")
+@option("--thread", metavar="THREAD", help="Only the runs of this thread.")
+@option("--status", type=click.Choice([str(status) for status in RunStatus]), help="Only the runs that stand so.")
+@option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@option("--all", is_flag=True, help="All of them, however many.")
+@common
+@click.pass_obj
+def list_runs(settings: Settings, thread: str | None, status: str | None, limit: int, all: bool) -> None:
+    """The runs, newest first: where each stands, and what it cost."""
+    with settings.open() as journal:
+        runs = journal.runs(thread, status, None if all else limit + 1)
+        ids = Ids(journal)
+        shown = runs if all else runs[:limit]
+        if settings.as_json:
+            settings.lines([_json(run, ids) for run in shown])
+        elif shown:
+            wide = settings.out.width >= _WIDE
+            settings.out.print(_table(journal, shown, ids, wide))
+    if len(runs) > len(shown):
+        settings.note(f"there are more: --all shows them, --limit {limit * 2} some")
+    if not runs:
+        fits = " that fits" if thread is not None or status is not None else ""
+        settings.note(f"there is no run{fits}")
+
+
+def _json(run: Run, ids: Ids) -> str:
+    return to_json(run_data(run, ids.short(run.run_id)))
+
+
+def _table(journal: RunJournal, runs: list[Run], ids: Ids, wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("run", no_wrap=True, style="bold")
+    table.add_column("thread", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 10)
+    if wide:
+        table.add_column("name", no_wrap=True, overflow="ellipsis", max_width=20)
+    table.add_column("status", no_wrap=not wide)
+    table.add_column("begun", no_wrap=True)
+    table.add_column("took", no_wrap=True, justify="right")
+    table.add_column("events", no_wrap=True, justify="right")
+    if wide:
+        table.add_column("usage", no_wrap=True)
+    table.add_column("marks", overflow="fold")
+    now = time.time()
+    for run in runs:
+        usage = tokens(run.usage)
+        row = [
+            Text(one_line(ids.short(run.run_id))),
+            Text(one_line(run.thread_id or "")),
+            *([Text(one_line(run.name or ""))] if wide else []),
+            Text(standing(run), style=STYLES[run.status]),
+            Text(ago(run.started_at, now)),
+            Text(lasting((run.ended_at or now) - run.started_at)),
+            Text(f"{run.last_seq:,}"),
+            *([Text(usage, style="dim")] if wide else []),
+            Text(", ".join(marks(journal, run)), style="yellow"),
+        ]
+        table.add_row(*row)
+    return table
+
+
+def marks(journal: RunJournal, run: Run) -> list[str]:
+    """What is out of the ordinary with a run."""
+    found = []
+    if run.ended and not run.settled:
+        found.append("not settled")
+    if run.stop is not None and not run.ended:
+        found.append("stopping")
+    if owner_of(journal, run) == "gone":
+        found.append("owner gone")
+    if run.lost:
+        found.append(f"lost {run.lost:,}")
+    return found

@@ -1,0 +1,88 @@
+"""`runjournal view` and `runjournal demo`: to look at a run, and at what all of this is about."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from ._find import Ids, RunId, events_of, find
+from ._keep import target
+from ._settings import Problem, Settings, common, option
+
+_VIEW = """\b
+Examples:
+  runjournal view @last --open
+  runjournal view 019a2b 019a2c -o runs.html
+
+The page is one file that needs no network. Without -o it is run-<id>.html in the current directory.
+"""
+_DEMO = """\b
+Examples:
+  runjournal demo
+  runjournal demo --chat
+  runjournal demo --chat --model anthropic:claude-sonnet-4-5
+
+It needs no key and no network, but for --model.
+"""
+_OURS = b"runjournal"
+
+
+@click.command(epilog=_VIEW, short_help="Runs as one HTML page.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunId())
+@option("-o", "--output", metavar="FILE", help="Where to, instead of run-<id>.html; - for the standard output.")
+@option("--open", is_flag=True, help="Open it in the browser.")
+@option("--force", is_flag=True, help="Write over a file that is no such page.")
+@common
+@click.pass_obj
+def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bool, force: bool) -> None:
+    """Runs as one HTML page: their time line, what was said and called, where they were cut, what was settled."""
+    from ..view import page
+
+    with settings.open() as journal:
+        found = [find(journal, name) for name in runs]
+        name = output or f"run-{_file_name(Ids(journal).short(found[0].run_id))}.html"
+        path = Path(name)
+        if name != "-" and path.is_file() and not force and not _is_page(path):
+            raise Problem(f"{path} exists and is no page of this command. Choose another file, or use --force.")
+        with settings.spinner("Drawing"), target(journal, name) as file:
+            file.write(page((run, events_of(journal, run.run_id)) for run in found).encode("utf-8", "replace"))
+    if name == "-":
+        return
+    if settings.as_json:
+        settings.line({"path": str(path), "runs": [run.run_id for run in found]})
+    else:
+        settings.out.print(str(path), soft_wrap=True)
+    if open:
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _file_name(short: str) -> str:
+    """An id is any text; a name of a file is not."""
+    return "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in short)[:60]
+
+
+def _is_page(path: Path) -> bool:
+    with path.open("rb") as file:
+        begin = file.read(4_096)
+    return not begin or (begin.lstrip().lower().startswith(b"<!doctype html") and _OURS in begin)
+
+
+@click.command(epilog=_DEMO, short_help="See what this does, or try it in a chat.")
+@option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where its files go, instead of a new one.")
+@option("--chat", is_flag=True, help="Talk to it: Ctrl-C stops an answer, /kill kills the process.")
+@option("--model", metavar="PROVIDER:NAME", help="With --chat: a real model, through init_chat_model.")
+@option("--new", is_flag=True, help="With --chat: begin a new conversation.")
+@common
+@click.pass_obj
+def demo(settings: Settings, directory: Path | None, chat: bool, model: str | None, new: bool) -> int:
+    """An agent that is stopped and killed, with and without a journal; or a chat to try it in."""
+    from ..demo import chat as talk
+    from ..demo import play
+
+    if not chat and (model is not None or new):
+        raise click.UsageError("--model and --new belong to --chat.")
+    if chat:
+        return talk(settings.out, directory=directory, model=model, new=new)
+    return play(settings.out, directory=directory)

@@ -1,0 +1,201 @@
+"""`runjournal recover`: what killed processes have left, ended and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import sys
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+
+from .._journal import RunJournal
+from ..events import GRAPH, Event, Run, RunStatus
+from ._find import owner_of
+from ._settings import Problem, Settings, common, option
+from ._words import one_line, plural
+
+if TYPE_CHECKING:
+    from langgraph.pregel import Pregel
+
+    from .._settle import Settlement
+
+_EPILOG = """\b
+Examples:
+  runjournal recover
+  runjournal recover --graph my_app.agent:graph
+
+Without a graph: brings in what killed processes left, and ends their runs that no graph has to settle. The others are
+named: 1 while some are left. `module:attribute` is looked up from the current directory; it may be a compiled graph
+with a checkpointer, a function that gives one, or a context manager (also an async one) that does.
+"""
+_LOOK: Final = 0.2
+_LEFT: Final = (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED)
+
+
+@click.command(epilog=_EPILOG, short_help="End and settle what killed processes left.")
+@option("--graph", metavar="MODULE:ATTRIBUTE", help="The graph whose threads are to be settled.")
+@common
+@click.pass_obj
+def recover(settings: Settings, graph: str | None) -> int:
+    """End the runs of killed processes, and settle their threads if their graph is given."""
+    with settings.open() as journal:
+        with settings.spinner("Looking for runs whose process is gone"):
+            _wait_for_verdicts(journal)
+        failed = 0
+        if graph is not None:
+            with settings.spinner(f"Settling the runs of {graph}"):
+                settlements = asyncio.run(_settle(journal, graph))
+            for settlement in settlements:
+                _tell(settings, settlement)
+            failed = sum(not settlement.is_final for settlement in settlements)
+        ended, left = _end(journal)
+        for run in ended:
+            _line(settings, run, "ended", None)
+        for run in left:
+            _line(settings, run, "needs_graph", None)
+        if left:
+            names = ", ".join(sorted({_graph_name(run) for run in left}))
+            needed = f"Their graphs: {names}. Use `runjournal recover --graph module:attribute`."
+            settings.say(f"runjournal: {plural(len(left), 'run')} must be settled by a graph. {needed}", "yellow")
+        elif not ended and not (graph is not None and settlements):
+            settings.note("nothing to recover")
+    return 1 if left or failed else 0
+
+
+def _graph_name(run: Run) -> str:
+    # As in _graph.graph_of, which would bring LangGraph with it.
+    return one_line(str(run.metadata.get(GRAPH, run.name)))
+
+
+def _wait_for_verdicts(journal: RunJournal) -> None:
+    """Of an owner on another machine only its heartbeat tells whether it lives: wait until that has been seen, or not."""
+    doubtful = journal.runs(status=RunStatus.RUNNING, limit=None)
+    while doubtful := [run for run in doubtful if owner_of(journal, run) == "unknown"]:
+        time.sleep(_LOOK)
+
+
+def _end(journal: RunJournal) -> tuple[list[Run], list[Run]]:
+    """End what needs no graph. Returns what was ended, and what is left."""
+    found = [run for status in _LEFT for run in journal.runs(status=status, limit=None)]
+    ended: list[Run] = []
+    left: list[Run] = []
+    for run in sorted(found, key=lambda run: run.started_at):
+        if run.ended and run.settled:
+            continue
+        # One that has ended and is not settled has a thread to settle, whoever owns it.
+        if run.ended or GRAPH in run.metadata:
+            if run.ended or journal._writer.janitor.is_free(run):
+                left.append(run)
+        elif journal.claim(run.run_id):
+            now = journal.run(run.run_id)
+            if not now.ended:
+                data = {"status": "interrupted", "cause": "crash", "usage": dict(now.usage)}
+                journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
+                ended.append(run)
+    journal.flush()
+    return [journal.run(run.run_id) for run in ended], left
+
+
+def _tell(settings: Settings, found: Settlement) -> None:
+    if settings.as_json:
+        data = {**found.to_data(), "outcome": found.outcome, "reason": found.reason}
+        settings.line({"run_id": found.run_id, "thread_id": found.thread_id, **data})
+        return
+    why = f" ({found.reason})" if found.reason else ""
+    written = f", {plural(len(found.messages), 'message')} written" if found.messages else ""
+    settings.out.print(one_line(f"{found.run_id}  {found.outcome}{why}, thread {found.thread_id}{written}"), soft_wrap=True)
+
+
+def _line(settings: Settings, run: Run, outcome: str, reason: str | None) -> None:
+    if settings.as_json:
+        settings.line(
+            {
+                "run_id": run.run_id,
+                "thread_id": run.thread_id,
+                "outcome": outcome,
+                "reason": reason,
+                "messages": [],
+                "graph": run.metadata.get(GRAPH),
+            }
+        )
+        return
+    words = {"ended": "ended as interrupted (crash)", "needs_graph": f"needs its graph, {_graph_name(run)}"}
+    settings.out.print(one_line(f"{run.run_id}  {words[outcome]}"), soft_wrap=True)
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+async def _settle(journal: RunJournal, name: str) -> list[Settlement]:
+    found = look_up(name)
+    async with AsyncExitStack() as stack:
+        graph = await _graph(found, name, stack)
+        if await _is_asynchronous(graph):
+            return await journal.arecover(graph)
+        return await asyncio.to_thread(journal.recover, graph)
+
+
+def look_up(name: str) -> Any:
+    """What `module:attribute` names, seen from the current directory."""
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise click.UsageError(f"--graph must be module:attribute, and {name!r} is not.")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as exc:
+        if exc.name is None or not f"{module_name}.".startswith(f"{exc.name}."):
+            raise Problem(f"The module {module_name} cannot be imported: {exc}. Install what it needs.") from exc
+        raise Problem(f"There is no module {module_name}, seen from {here}. Go to the directory that it is in.") from exc
+    except Exception as exc:
+        raise Problem(f"The module {module_name} cannot be imported: {type(exc).__name__}: {exc}.") from exc
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as exc:
+            raise Problem(f"The module {module_name} has no {path}. Give the name of a graph in it.") from exc
+    return found
+
+
+async def _graph(found: Any, name: str, stack: AsyncExitStack) -> Pregel[Any, Any, Any, Any]:
+    """The compiled graph that was named, or that what was named gives."""
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.pregel import Pregel
+
+    try:
+        if not isinstance(found, Pregel) and callable(found) and not _is_manager(found):
+            found = found()
+        if inspect.isawaitable(found):
+            found = await found
+        if not isinstance(found, Pregel) and hasattr(found, "__aenter__"):
+            found = await stack.enter_async_context(found)
+        elif not isinstance(found, Pregel) and hasattr(found, "__enter__"):
+            found = stack.enter_context(found)
+    except Exception as exc:
+        raise Problem(f"{name} gives no graph: {type(exc).__name__}: {exc}.") from exc
+    if not isinstance(found, Pregel):
+        compile_ = " Give what its compile() returns." if hasattr(found, "compile") else " Give a compiled graph."
+        raise Problem(f"{name} is no graph, but a {type(found).__name__}.{compile_}")
+    if not isinstance(found.checkpointer, BaseCheckpointSaver):
+        raise Problem(f"The graph {name} has no checkpointer. Compile it with the one that holds its threads.")
+    return found
+
+
+def _is_manager(found: Any) -> bool:
+    return not inspect.isclass(found) and (hasattr(found, "__aenter__") or hasattr(found, "__enter__"))
+
+
+async def _is_asynchronous(graph: Pregel[Any, Any, Any, Any]) -> bool:
+    """Whether its checkpointer can be awaited. Some only say so when they are asked."""
+    try:
+        await cast("Any", graph.checkpointer).aget_tuple({"configurable": {"thread_id": "runjournal", "checkpoint_ns": ""}})
+    except NotImplementedError:
+        return False
+    return True

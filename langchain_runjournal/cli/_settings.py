@@ -1,0 +1,194 @@
+"""The options that every command has, and what they lead to: a journal, and the two ways out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.text import Text
+
+from .._journal import RunJournal
+from ..stores import _sqlite_path
+from ._words import one_line, plural, to_json
+
+DEFAULT: Final = "runs.db"
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Problem(Exception):
+    """What is wrong and what to do, in one line: the command ends with 1."""
+
+
+class Settings:
+    """What was asked for before and after the name of the command."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    @property
+    def debug(self) -> bool:
+        """Whether errors are shown with where they come from."""
+        return bool(self.values.get("debug"))
+
+    @property
+    def as_json(self) -> bool:
+        """Whether the data is for a program: when asked, or when it does not go to a terminal."""
+        wanted = self.values.get("json")
+        return not self.out.is_terminal if wanted is None else bool(wanted)
+
+    @cached_property
+    def out(self) -> Console:
+        """Where data goes, when it is for people."""
+        return _console(sys.stdout)
+
+    @cached_property
+    def talk(self) -> Console:
+        """Where everything else goes."""
+        return _console(sys.stderr)
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line for the person. `text` may hold anything."""
+        self.talk.print(Text(one_line(text), style=style), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """The same, for what is good to know."""
+        self.say(f"runjournal: {text}", "dim")
+
+    def line(self, value: Any) -> None:
+        """A line of data, for a program."""
+        self.lines([to_json(value)])
+
+    def lines(self, lines: list[str]) -> None:
+        """Lines of data that are JSON already. Written as UTF-8, whatever the terminal speaks, and at once."""
+        data = "".join(f"{line}\n" for line in lines).encode()
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def spinner(self, text: str) -> AbstractContextManager[object]:
+        """Something to look at while one waits, on a terminal."""
+        return self.talk.status(Text(one_line(text)), spinner="dots") if self.talk.is_terminal else nullcontext()
+
+    @contextmanager
+    def open(self) -> Iterator[RunJournal]:
+        """The journal. One that is not there is not made."""
+        url = self._url()
+        journal = RunJournal(url, busy_timeout=self.values.get("busy_timeout") or 5.0)
+        told = 0
+        try:
+            told = self._tell(journal, told)
+            yield journal
+        finally:
+            journal.close()
+            self._tell(journal, told)
+
+    def _tell(self, journal: RunJournal, told: int) -> int:
+        """Say what has been brought in that processes had left when they were killed."""
+        reports = journal.recovered
+        for report in reports[told:]:
+            if report.events:
+                self.note(
+                    f"brought in {plural(report.events, 'event')} of {plural(len(report.runs), 'run')} from a killed process"
+                )
+            if report.problem:
+                self.say(
+                    f"runjournal: what a killed process left is damaged: {report.problem}. The file was kept.", "yellow"
+                )
+        return len(reports)
+
+    def _url(self) -> str:
+        given = self.values.get("journal")
+        url = given or DEFAULT
+        if url.strip() == ":memory:":
+            raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
+        path = _sqlite_path(url)
+        if path.is_dir():
+            raise Problem(f"{path} is a directory. Give the path of a journal in it, for example {path / DEFAULT}.")
+        what_to_do = "Give the path of one with --journal, or set RUNJOURNAL_URL."
+        if not path.exists():
+            where = "" if given else f" in {Path.cwd()}"
+            raise Problem(f"There is no journal {path}{where}. {what_to_do}")
+        if path.is_file() and not path.stat().st_size and not Path(f"{path}-wal").exists():
+            raise Problem(f"{path} is an empty file, and no journal yet. {what_to_do}")
+        return str(url)
+
+
+def _console(stream: Any) -> Console:
+    # Said rather than guessed: no variable of the environment may put colours into a pipe.
+    is_terminal = bool(stream.isatty())
+    width = None if is_terminal or os.environ.get("COLUMNS", "").isdigit() else 160
+    options: dict[str, Any] = {"force_terminal": is_terminal, "width": width}
+    return Console(file=stream, highlight=False, markup=False, emoji=False, **options)
+
+
+class OneLine(logging.Handler):
+    """What the package logs, each in one line among the talk."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(logging.WARNING)
+        self._settings = settings
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f" ({record.exc_info[1]})"
+        self._settings.say(f"runjournal: {record.levelname.lower()}: {text}", "yellow")
+
+
+def _note(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    # Before the command's name or after it: what was typed counts more than what the environment says, and the last more
+    # than the first.
+    values = ctx.ensure_object(Settings).values
+    name = str(parameter.name)
+    if name not in values or ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+        values[name] = value
+
+
+def option(*names: str, **more: Any) -> Callable[[_F], _F]:
+    """An option whose help shows the variable that sets it, too."""
+    return click.option(*names, show_envvar=True, **more)
+
+
+def _common(*names: str, **more: Any) -> Callable[[_F], _F]:
+    return option(*names, callback=_note, expose_value=False, **more)
+
+
+_COMMON: Final = (
+    _common(
+        "--journal",
+        metavar="PATH_OR_URL",
+        envvar="RUNJOURNAL_URL",
+        help=f"The journal. Without it: {DEFAULT} in the current directory.",
+    ),
+    _common(
+        "--json/--no-json",
+        default=None,
+        envvar="RUNJOURNAL_JSON",
+        help="JSON lines, or text for people. Without it: JSON lines unless the output is a terminal.",
+    ),
+    _common(
+        "--busy-timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        envvar="RUNJOURNAL_BUSY_TIMEOUT",
+        help="How long to wait for another process that has locked the journal. Without it: 5.",
+    ),
+    _common("--debug", is_flag=True, envvar="RUNJOURNAL_DEBUG", help="Show where an error comes from."),
+)
+
+
+def common(function: _F) -> _F:
+    """The options that every command has, and the group as well."""
+    for add in reversed(_COMMON):
+        function = add(function)
+    return function
