@@ -1,0 +1,29 @@
+"""`python -m langchain_runjournal.demo`: the same as `runjournal demo`, without the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from . import chat, play
+
+
+def main() -> int:
+    """Play, or chat. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m langchain_runjournal.demo", description="See what a journal does.")
+    parser.add_argument("--directory", type=Path, help="where what is shown is kept")
+    parser.add_argument("--chat", action="store_true", help="an interactive chat")
+    parser.add_argument("--model", help="for the chat: a real model, as provider:name")
+    parser.add_argument("--new", action="store_true", help="for the chat: begin a new conversation")
+    given = parser.parse_args()
+    console = Console()
+    if given.chat:
+        return chat(console, directory=given.directory, model=given.model, new=given.new)
+    return play(console, directory=given.directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""The demonstration: an agent is cut off three times, and one sees what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import RunJournalError
+from ..events import Run
+from ._agent import BOOK, PLAN, TRIP
+from ._child import Child
+from ._columns import ATTACHED, WITHOUT, show_left
+from ._screen import Screen, count
+from ._sides import DemoFailed, Heard, Left, Pair, cut, open_pair, until
+
+_WORDS: Final = 26
+"""How many words the user sees before an answer is cut off."""
+PACE: Final = "RUNJOURNAL_DEMO_PACE"
+
+
+@dataclass
+class Scene:
+    """What came of one of the three."""
+
+    shown: str
+    """The words of the answer that was cut off, where it was cut off in the middle."""
+    finished: list[str]
+    """The tools that had finished."""
+    without: Left
+    attached: Left
+
+    def lost(self) -> bool:
+        """Whether the journal lost anything."""
+        left = self.attached
+        has_all = left.characters(self.shown) == len(self.shown) and left.results(self.finished) == len(self.finished)
+        return left.refused is not None or bool(left.gone()) or not has_all
+
+
+def play(console: Console, directory: Path | None, pace: float) -> int:
+    """See `demo.play`."""
+    given = os.environ.get(PACE, "1")
+    try:
+        pace *= float(given)
+    except ValueError:
+        console.print(Text(f"{PACE} must be a number, such as 0.5 for twice as fast, and is {given!r}."), highlight=False)
+        return 2
+    screen = Screen(console)
+    try:
+        if directory is None:
+            directory = Path(tempfile.mkdtemp(prefix="runjournal-demo-"))
+        directory.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(Play(screen, directory, pace).play())
+    except KeyboardInterrupt:
+        screen.end()
+        return 130
+    except (DemoFailed, RunJournalError, OSError) as problem:
+        screen.line((str(problem), "bold red"))
+        return 1
+
+
+class Play:
+    """One performance."""
+
+    def __init__(self, screen: Screen, directory: Path, pace: float) -> None:
+        self._screen = screen
+        self._directory = directory
+        self._pace = pace
+        self._number = uuid.uuid4().hex[:6]
+        self._threads = [f"{name}-{self._number}" for name in ("sentence", "tools", "killed")]
+
+    async def play(self) -> int:
+        """All of it. Returns the exit code."""
+        self._open()
+        child = Child(self._directory, self._threads[2], self._pace)
+        try:
+            async with open_pair(self._directory, self._pace) as pair:
+                scenes = [await self._sentence(pair), await self._tools(pair), await self._killed(pair, child)]
+                self._verdict(scenes)
+                runs = [(await pair.journal.aruns(thread_id, limit=None))[-1:] for thread_id in self._threads]
+                self._leave(pair, [run for found in runs for run in found])
+        finally:
+            child.leave()
+        if any(scene.lost() for scene in scenes):
+            self._screen.line(
+                (
+                    "The journal has lost something that was shown. That should not be possible: please report it,",
+                    "bold red",
+                ),
+                (f" with what is in {self._directory}.", "bold red"),
+            )
+            return 1
+        return 0
+
+    def _open(self) -> None:
+        screen = self._screen
+        screen.line("")
+        screen.line(("An agent is cut off three times. What is left of what you saw?", "bold"), indent=1)
+        screen.line("The same agent runs twice at the same time: as it is, and with one line more:", indent=1)
+        screen.line(("agent = attach(agent, journal)", "green"), indent=5)
+
+    async def _rest(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * self._pace)
+
+    async def _scene(self, number: int, title: str, look: str, words: str) -> None:
+        screen = self._screen
+        screen.line("")
+        heading = screen.signs(Text.assemble((f"{number} · {title}", "bold")))
+        screen.console.print(Rule(heading, align="left", style="dim"), width=screen.width)
+        screen.line((look, "italic"), indent=1)
+        screen.line("")
+        await self._rest(0.5)
+        screen.begin("you")
+        screen.words(words, "cyan")
+        await self._rest(0.3)
+        screen.begin("agent")
+
+    def _show(self, what: str, words: str) -> None:
+        if what == "words":
+            self._screen.words(words)
+        elif what == "result":
+            self._screen.line(("✓ ", "bold green"), words, indent=9)
+
+    async def _sentence(self, pair: Pair) -> Scene:
+        await self._scene(1, "Stop in the middle of a sentence", "Look for the half answer: is it still there?", TRIP)
+        heard = Heard(), Heard(self._show)
+        await self._run(pair, 0, TRIP, heard, lambda: all(_words(one.text) >= _WORDS for one in heard))
+        self._cut("■ Stop")
+        return await self._left(pair, 0, heard[1].text, [])
+
+    async def _tools(self, pair: Pair) -> Scene:
+        await self._scene(
+            2, "Stop while three tools are at work", "Two bookings are made when you press Stop: who remembers them?", BOOK
+        )
+        heard = Heard(), Heard(self._show)
+        await self._run(pair, 1, BOOK, heard, lambda: all(len(one.results) == 2 for one in heard), wait=0.5)
+        self._screen.line(("■ Stop", "bold white on red"), (" while the car is being booked", "red"), indent=9)
+        return await self._left(pair, 1, "", heard[1].results)
+
+    async def _run(
+        self,
+        pair: Pair,
+        scene: int,
+        words: str,
+        heard: tuple[Heard, Heard],
+        enough: Callable[[], bool],
+        wait: float = 0.0,
+    ) -> None:
+        tasks = await pair.say(self._threads[scene], words, heard)
+        try:
+            await until(enough, heard, tasks)
+            await self._rest(wait)
+        finally:
+            await cut(tasks)
+
+    async def _killed(self, pair: Pair, child: Child) -> Scene:
+        await self._scene(
+            3, "kill -9 in the middle of an answer", "The process is gone without a word: what does the next one find?", PLAN
+        )
+        heard: list[str] = []
+
+        def show(what: str, words: str) -> None:
+            if what == "words":
+                heard.append(words)
+            self._show(what, words)
+
+        await child.answer(show, lambda: _words("".join(heard)) >= _WORDS)
+        status = await child.kill(show)
+        self._cut(f"■ kill -9 (it ended with {status})")
+        reports = await pair.journal.arecover(pair.attached.agent)
+        added = sum(len(one.messages) for one in reports)
+        self._screen.line(
+            (f"The next process opens the journal: {count(added, 'message is', 'messages are')} recovered.", "dim"), indent=2
+        )
+        return await self._left(pair, 2, "".join(heard), [])
+
+    def _cut(self, sign: str) -> None:
+        self._screen.mark(sign, "bold white on red")
+        self._screen.end()
+
+    async def _left(self, pair: Pair, scene: int, shown: str, finished: list[str]) -> Scene:
+        await self._rest(0.7)
+        without, attached = await pair.left(self._threads[scene])
+        show_left(self._screen, without, attached)
+        await self._rest(2.2)
+        return Scene(shown, finished, without, attached)
+
+    def _verdict(self, scenes: list[Scene]) -> None:
+        screen = self._screen
+        table = Table.grid(padding=(0, 3, 0, 0))
+        table.add_column()
+        for _ in range(2):
+            table.add_column(justify="right")
+        table.add_row("", Text(*WITHOUT), Text(*ATTACHED))
+        shown = sum(len(one.shown) for one in scenes)
+        sides = [
+            [(one.shown, one.finished, left) for one in scenes for left in [side(one)]] for side in (_without, _attached)
+        ]
+        characters = [sum(left.characters(shown) for shown, _, left in side) for side in sides]
+        done = sum(len(one.finished) for one in scenes)
+        results = [sum(left.results(finished) for _, finished, left in side) for side in sides]
+        refused = [sum(left.refused is not None for _, _, left in side) for side in sides]
+        table.add_row(f"Of {shown} characters shown, kept", *(_of(one, shown) for one in characters))
+        table.add_row(f"Of {done} tools finished, results kept", *(_of(one, done) for one in results))
+        table.add_row(f"Of {len(scenes)} next messages", *(_next(one, len(scenes)) for one in refused))
+        screen.line("")
+        screen.console.print(Rule(Text("What was kept", style="bold"), align="left", style="dim"), width=screen.width)
+        screen.console.print(table, width=screen.width, highlight=False)
+        screen.line("")
+
+    def _leave(self, pair: Pair, runs: list[Run]) -> None:
+        try:
+            from ..view import page
+        except ImportError:
+            self._screen.line("(no timeline: langchain_runjournal.view is not there yet)")
+            return
+
+        screen = self._screen
+        screen.line("More of it: ", (f"runjournal --journal {self._directory / 'runs.db'} list", "green"))
+        if not runs:
+            screen.line(("The journal has recorded no run, so there is no timeline.", "red"))
+            return
+        path = self._directory / "timeline.html"
+        html = page([(run, pair.journal.read(run.run_id)) for run in runs], title="Cut off three times")
+        path.write_text(html, encoding="utf-8")
+        screen.line("The three runs, as a picture: ", (str(path), "bold"))
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def _without(scene: Scene) -> Left:
+    return scene.without
+
+
+def _attached(scene: Scene) -> Left:
+    return scene.attached
+
+
+def _of(kept: int, all_of: int) -> Text:
+    return Text(str(kept), style="bold green" if kept == all_of else "bold red")
+
+
+def _next(refused: int, all_of: int) -> Text:
+    if not refused:
+        return Text("all work", style="bold green")
+    return Text(f"{refused} refused", style="bold red")

@@ -1,0 +1,177 @@
+"""What the demonstration and the chat look like: plain words, little colour, and nothing that needs a cursor to move.
+
+Rule: text of a model, a tool or a user is never read as markup, and no control character of it reaches the terminal.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from langchain_core.messages import AIMessage, BaseMessage
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from .._messages import is_partial, is_synthetic
+from .._partial import MARK
+
+WHO: Final = {"human": "you", "ai": "agent", "tool": "tool", "system": "system"}
+STYLES: Final = {"you": "bold cyan", "agent": "bold", "tool": "magenta", "system": "dim"}
+_BECAUSE: Final = {
+    "stop": "you pressed Stop",
+    "crash": "its process was killed",
+    "shutdown": "the program was ended",
+    "superseded": "a newer message came",
+    "timeout": "it took too long",
+    "disconnect": "the connection was lost",
+}
+_PLAIN: Final = str.maketrans(
+    {"■": "#", "✓": "+", "✗": "x", "…": ".", "✂": "#", "◇": "*", "▸": ">", "·": "-", "›": ">", "→": ">"}
+)
+
+
+def clean(text: str) -> str:
+    """The text without what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(" " if one in "\t\r\n" else one for one in text if one in "\t\r\n" or unicodedata.category(one)[0] != "C")
+
+
+class Screen:
+    """A console on which an answer can appear word by word, wrapped at whole words."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._column = 0
+        self._margin = 0
+        self._space = False
+        self._is_ascii = console.options.ascii_only
+
+    @property
+    def width(self) -> int:
+        """Columns to write in: long lines are hard to read."""
+        return min(self.console.width, 140)
+
+    def signs(self, text: Text) -> Text:
+        """The text as this terminal can show it."""
+        if self._is_ascii:
+            text.plain = text.plain.translate(_PLAIN).encode("ascii", "replace").decode()
+        return text
+
+    def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
+        """A line of its own, or a few where one is too short."""
+        self.end()
+        text = self.signs(Text.assemble(*parts))
+        for row in text.wrap(self.console, max(20, self.width - indent - 1)):
+            row.rstrip()
+            self._put(Text(" " * indent) + row, "\n")
+
+    def begin(self, who: str) -> None:
+        """Somebody is about to speak."""
+        self.end()
+        self._margin = 9
+        self._put(Text.assemble("  ", (f"{who:<7}", STYLES.get(who, ""))))
+        self._column = self._margin
+
+    def words(self, text: str, style: str = "") -> None:
+        """More of what is being said."""
+        for one in _pieces(text):
+            if one.isspace():
+                if "\n" in one:
+                    self._break(one.count("\n"))
+                self._space = self._column > self._margin
+                continue
+            word = clean(one)
+            needed = cell_len(word) + self._space
+            if self._column + needed > self.width - 1 and self._column > self._margin:
+                self._break(1)
+            self._put(self.signs(Text((" " if self._space else "") + word, style)))
+            self._column += cell_len(word) + self._space
+            self._space = False
+
+    def mark(self, sign: str, style: str) -> None:
+        """What happened to it, right behind it."""
+        if self._column + cell_len(sign) + 1 > self.width - 1:
+            self._break(1)
+        self._put(self.signs(Text.assemble("" if self._column == self._margin else " ", (sign, style))))
+        self._column += cell_len(sign) + 1
+
+    def _break(self, lines: int) -> None:
+        self._put(Text("\n" * lines + " " * self._margin))
+        self._column, self._space = self._margin, False
+
+    def end(self) -> None:
+        """The line is at its end, if one was begun."""
+        if self._column:
+            self._put(Text("\n"))
+        self._column, self._space = 0, False
+
+    def shortened(self, text: str, room: int) -> Text:
+        """The text, with an ellipsis where it is longer."""
+        return Text(_shortened(clean(text), room))
+
+    def _put(self, text: Text, end: str = "") -> None:
+        self.console.print(text, end=end, soft_wrap=True, highlight=False)
+
+
+def _pieces(text: str) -> list[str]:
+    out: list[str] = []
+    for one in text:
+        if out and out[-1].isspace() == one.isspace():
+            out[-1] += one
+        else:
+            out.append(one)
+    return out
+
+
+def because(message: BaseMessage) -> str:
+    """Why a message was cut off."""
+    reason = message.additional_kwargs.get(MARK, {}).get("reason")
+    return _BECAUSE.get(str(reason), "something went wrong")
+
+
+def asked(message: BaseMessage) -> str:
+    """The tools that a message asks for, and with what."""
+    named: dict[str, list[str]] = {}
+    for call in message.tool_calls if isinstance(message, AIMessage) else []:
+        named.setdefault(clean(call["name"]), []).append(" ".join(clean(str(value)) for value in call["args"].values()))
+    return " · ".join(f"{name} {', '.join(given)}" for name, given in named.items())
+
+
+def told(message: BaseMessage, room: int | None = None, why: bool = False) -> Text:
+    """What a message says, with marks where it was cut off or filled in; no longer than `room`."""
+    text, marks = clean(message.text).strip(), ""
+    if is_partial(message):
+        marks, style = " ✂ cut off" + (f": {because(message)}" if why else ""), "bold yellow"
+    elif is_synthetic(message):
+        # The first clause says it all to a person; the rest is for the model.
+        text, marks, style = text.partition(";")[0], " ◇ filled in", "bold yellow"
+    elif asks := asked(message):
+        marks, style = f" ▸ {asks}", "magenta"
+        if room is not None and cell_len(text + marks) > room:
+            text = ""
+    if room is not None:
+        text = _shortened(text, max(12, room - cell_len(marks)), keep_end=is_partial(message))
+    return Text.assemble(text, (marks if text else marks.lstrip(), style) if marks else "")
+
+
+def _shortened(text: str, room: int, keep_end: bool = False) -> str:
+    """The beginning, or also the end, of a text that has no room."""
+    if cell_len(text) <= room:
+        return text
+    if keep_end and room > 40:
+        half = (room - 3) // 2
+        return text[:half].rpartition(" ")[0] + " … " + text[-half:].partition(" ")[2]
+    kept = text[: room - 1]
+    return (kept.rpartition(" ")[0] or kept).rstrip(",.;:") + "…"
+
+
+def who(message: BaseMessage) -> str:
+    """Who has said it."""
+    return WHO.get(message.type, message.type)
+
+
+def count(number: int, one: str, many: str) -> str:
+    """A number of things."""
+    return f"{number} {one if number == 1 else many}"
