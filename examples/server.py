@@ -1,6 +1,7 @@
-"""A chat server: its answers can be stopped from anywhere, and outlive closed tabs, restarts and crashes.
+"""A chat server with a page: its answers can be stopped from anywhere, and outlive closed tabs, restarts and crashes.
 
     pip install langchain-runjournal fastapi uvicorn
+    python examples/server.py                 and open http://127.0.0.1:8000
     uvicorn examples.server:app --workers 2 --timeout-graceful-shutdown 5
 
     curl localhost:8000/threads/t1/messages --json '{"text": "Count to 100"}'     begins a run, and gives its run_id
@@ -11,6 +12,9 @@
 The model follows a script, so that this needs no key and no network. For a real one, change two lines: import
 `init_chat_model` from `langchain.chat_models`, and say `model = init_chat_model("openai:gpt-5").bind_tools(TOOLS)`.
 
+Whoever knows the id of a thread may read it and write to it, so this answers your own machine only (see `CHAT_HOSTS`). Put a
+login in front before you let others in.
+
 When it is told to end (SIGTERM, Ctrl-C), uvicorn first waits until every response is complete, and a stream of a long answer
 is not complete for long: `--timeout-graceful-shutdown` is how many seconds it waits. Then it cuts the responses off (and
 logs a CancelledError for each), and ends the lifespan below: there the journal stops the runs of this process, cause
@@ -20,15 +24,19 @@ logs a CancelledError for each), and ends the lifespan below: there the journal 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 from fastapi import FastAPI, Header, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessageChunk
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -36,50 +44,69 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import BaseModel
 
-from langchain_runjournal import RunHandle, RunJournal, attach, errors, is_partial, start_run
+from langchain_runjournal import RunHandle, RunJournal, attach, errors, is_partial, is_synthetic, start_run
+from langchain_runjournal.testing import Call, ScriptedChatModel
 
 THREADS = os.environ.get("CHAT_THREADS", "threads.db")
 RUNS = os.environ.get("CHAT_RUNS", "runs.db")
 PACE = float(os.environ.get("CHAT_PACE", "0.05"))  # seconds for a word
+HOSTS = os.environ.get("CHAT_HOSTS", "localhost,127.0.0.1").split(",")  # the names under which it answers
+PAGE = Path(__file__).with_name("chat.html").read_text(encoding="utf-8")
+
+# --- the model and the graph: replace these with yours --------------------------------------------------------------------
+
+STORY = """\
+Once there was a clerk who wrote down every word that was said in the town, the moment it was said, and not one moment later.
+
+People laughed at him. Why not wait until the speech is over, they asked, and write it down then, clean and whole? He \
+shrugged, and went on writing.
+
+One evening the mayor was in the middle of the longest speech of the year when a storm took the roof off the town hall. \
+Everybody ran. The mayor forgot what he had wanted to say, and so did everybody else.
+
+In the morning the clerk stood in the ruins, with wet shoes and a dry book. He read out what had been said, up to the very \
+word at which the roof had gone. "And then?" asked the people. "Then," said the clerk, "the mayor may go on."
+
+And that is what he did."""
+
+
+def answer_to(question: str, given: Sequence[BaseMessage]) -> list[Any]:
+    """It counts ("Count to 100"), asks for weather ("Weather in Rome, Oslo"), tells a story, or what it has been given."""
+    if counts := re.match(r"Count to (\d+)", question):
+        return ["".join(f"{number} " for number in range(1, int(counts[1]) + 1))]
+    if asks := re.match(r"Weather in (.+)", question):
+        return ["Looking. ", *(Call("weather", {"city": city}) for city in re.split(", | and ", asks[1]))]
+    if "story" in question:
+        return [STORY]
+    kinds = (f"{message.type}{' (cut off)' if is_partial(message) else ''}" for message in given)
+    return ["I have been given: " + ", ".join(kinds)]
+
+
+def say(messages: list[BaseMessage]) -> list[Any]:
+    """What the script says next. "Go on" goes on where the answer was cut off, as a real model would."""
+    asked = [at for at, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    fresh = [at for at in asked if not messages[at].text.startswith("Go on")] or asked[:1]
+    since = messages[fresh[-1] + 1 :]
+    found = [message.text for message in since if isinstance(message, ToolMessage) and message.status == "success"]
+    if isinstance(messages[-1], ToolMessage):
+        return [f"Now I know: {', '.join(found)}."]
+    whole, *calls = answer_to(messages[fresh[-1]].text, messages)
+    if fresh[-1] == asked[-1]:
+        return [whole, *calls]
+    said = "".join(message.text for message in since if isinstance(message, AIMessage))
+    open_calls = [call for call in calls if not any(text.endswith(call.args["city"]) for text in found)]
+    return [whole[len(said) :] or ("The others. " if open_calls else "That was all."), *open_calls]
 
 
 @tool
 async def weather(city: str) -> str:
     """What the weather is like."""
-    await asyncio.sleep(10 * PACE)
-    return f"sunny in {city}"
+    await asyncio.sleep(len(city) * 8 * PACE)
+    return f"{('sunny', 'rain', 'wind', 'snow')[sum(map(ord, city)) % 4]} in {city}"
 
 
 TOOLS = [weather]
-
-
-class Script(BaseChatModel):
-    """Counts ("Count to 100"), asks for the weather ("Weather in Rome, Oslo"), or tells what it has been given."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "script"
-
-    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        raise NotImplementedError
-
-    async def _astream(self, messages: list[Any], *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        asked = messages[-1].text
-        if asked.startswith("Count to "):
-            chunks = [AIMessageChunk(f"{number} ") for number in range(1, int(asked[9:]) + 1)]
-        elif asked.startswith("Weather in "):
-            chunks = [AIMessageChunk("Looking. ")]
-            for at, city in enumerate(asked[11:].split(", ")):
-                call = {"id": f"{len(messages)}-{at}", "name": "weather", "args": json.dumps({"city": city}), "index": at}
-                chunks.append(AIMessageChunk("", tool_call_chunks=[call]))
-        else:
-            chunks = [AIMessageChunk("I have been given: "), AIMessageChunk(", ".join(one.type for one in messages))]
-        for chunk in chunks:
-            yield ChatGenerationChunk(message=chunk)
-            await asyncio.sleep(PACE)
-
-
-model = Script()
+model = ScriptedChatModel(say, pace=PACE).bind_tools(TOOLS)
 
 
 async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -93,6 +120,8 @@ graph.add_edge(START, "model")
 graph.add_conditional_edges("model", tools_condition)
 graph.add_edge("tools", "model")
 
+# --- the server -----------------------------------------------------------------------------------------------------------
+
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -105,6 +134,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
 
 
 class Message(BaseModel):
@@ -113,7 +143,9 @@ class Message(BaseModel):
 
 
 async def start(thread_id: str, message: Message) -> RunHandle:
-    asked, config = {"messages": [("user", message.text)]}, {"configurable": {"thread_id": thread_id}}
+    # With an id of its own, so that the page finds it again in the thread.
+    asked = {"messages": [HumanMessage(message.text, id=str(uuid4()))]}
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
     return await start_run(app.state.agent, asked, config, if_busy=message.if_busy, stream_mode="messages")
 
 
@@ -121,6 +153,17 @@ async def start(thread_id: str, message: Message) -> RunHandle:
 @app.exception_handler(errors.RunNotFound)
 async def problem(request: Request, error: errors.RunJournalError) -> Response:
     return JSONResponse({"detail": str(error), "run_id": error.run_id}, 409 if isinstance(error, errors.ThreadBusy) else 404)
+
+
+@app.get("/")
+async def page() -> Response:
+    """The page. It runs its own script and no other, and speaks to this server only."""
+    script = b64encode(sha256(PAGE.partition("<script>")[2].partition("</script>")[0].encode()).digest()).decode()
+    allowed = (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    )
+    policy = f"{allowed}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    return HTMLResponse(PAGE, headers={"content-security-policy": policy, "cache-control": "no-cache"})
 
 
 @app.post("/threads/{thread_id}/messages")
@@ -151,6 +194,7 @@ async def events(run_id: str, after: int = 0, last_event_id: Annotated[int, Head
         return Response(status_code=204)  # an EventSource then stops to come back
 
     async def lines() -> AsyncIterator[str]:
+        yield "retry: 1000\n\n"  # milliseconds, after a lost connection
         async for event in app.state.journal.afollow(run_id, after):
             yield f"id: {event.seq}\ndata: {json.dumps(event.to_dict())}\n\n"
 
@@ -173,9 +217,29 @@ async def run(run_id: str) -> Any:
     return await app.state.journal.arun(run_id)
 
 
+@app.get("/threads/{thread_id}/runs")
+async def runs(thread_id: str) -> Any:
+    """The runs that are at work on the thread."""
+    return await app.state.journal.aruns(thread_id, "running")
+
+
 @app.get("/threads/{thread_id}")
 async def thread(thread_id: str) -> Any:
     """The conversation."""
     state = await app.state.agent.aget_state({"configurable": {"thread_id": thread_id}})
-    said = state.values.get("messages", [])
-    return [{"type": one.type, "text": one.text, "is_partial": is_partial(one)} for one in said]
+    return [shown(message) for message in state.values.get("messages", [])]
+
+
+def shown(message: BaseMessage) -> dict[str, Any]:
+    mark = message.additional_kwargs.get("runjournal", {})
+    about = {"id": message.id, "type": message.type, "text": message.text, "is_partial": is_partial(message)}
+    if isinstance(message, ToolMessage):
+        done = message.status == "success"
+        return about | {"tool_call_id": message.tool_call_id, "done": done, "is_synthetic": is_synthetic(message)}
+    return about | {"calls": getattr(message, "tool_calls", []), "reason": mark.get("reason")}
+
+
+if __name__ == "__main__":
+    import uvicorn
+
+    uvicorn.run(app, host="127.0.0.1", port=8000, timeout_graceful_shutdown=5)
