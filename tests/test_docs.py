@@ -37,9 +37,9 @@ def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", snippets(ROOT / "README.md")[0]], cwd=tmp_path, capture_output=True, text=True
     )
-    said = "Stop loses nothing"
+    said = "Stop loses nothing "
     # The model may have said a word more than the consumer has looked at.
-    thread = rf"human: Hello\nai: {said}[ a-z]* \(cut off\)\nhuman: Go on\nai: Where was I\? Here\.\n"
+    thread = rf"human: Hello\nai: {said}[ a-z]*\(cut off\)\nhuman: Go on\nai: Where was I\? Here\."
     assert re.fullmatch(rf"{said}\n{thread}", done.stdout)
     assert done.stderr == ""
     assert {path.name for path in tmp_path.iterdir()} == {"runs.db", "threads.db"}
