@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -66,6 +67,9 @@ class Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> NoReturn:
         """The whole program: ends it with the exit code."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal that cannot show a sign gets a question mark
         options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
         try:
             code = super().main(args, prog_name or "runjournal", **options)
@@ -81,7 +85,8 @@ class Commands(click.Group):
 
 def _text(exc: Exception) -> str:
     if isinstance(exc, (RunJournalError, Problem)):
-        return str(exc)
+        # What one does in a program is an option here.
+        return str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
     if isinstance(exc, OSError):
         where = f"{exc.filename}: " if exc.filename else ""
         return f"{where}{exc.strerror or exc}. Look at the path and its permissions, then try again."
@@ -105,16 +110,22 @@ def _nobody_reads() -> None:
 
 @click.group(
     cls=Commands,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="runjournal %(version)s")
 @common
-def commands() -> None:
+@click.pass_context
+def commands(ctx: click.Context) -> None:
     """Look at the runs of a journal, follow and stop them, and keep it in order.
 
     A RUN is given by its id, by as much of it as only one run has, as @last, or as @2 for the last but one.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
 
 
 for _command in (list_runs, show, transcript, follow, stop, recover, check, prune, export, view, demo):

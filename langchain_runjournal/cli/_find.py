@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -35,8 +36,11 @@ class RunId(_Text):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The ids that begin so, the newest first. Silent about whatever goes wrong: one is in the middle of a line."""
+        settings = ctx.ensure_object(Settings)
+        settings.is_silent = True
+        logging.getLogger("langchain_runjournal").setLevel(logging.CRITICAL)
         try:
-            with ctx.ensure_object(Settings).open() as journal:
+            with settings.open() as journal:
                 runs = [run for run in journal.runs(limit=None) if run.run_id.startswith(incomplete)]
         except (RunJournalError, OSError, Problem, click.UsageError):
             return []

@@ -129,6 +129,8 @@ class People:
         story = self._story
         story.read(event)
         text = event.text
+        if event.data.get("restart"):
+            self._line("begins again", "yellow")
         if not text or story.model(event.call_id).role != "answer":
             return
         if self._current is None or self._current == event.call_id:
@@ -172,12 +174,20 @@ class People:
                 if call.role == "answer" and event.kind != "llm.ai.response":
                     self._line(f"{call.outcome}{f': {call.why}' if call.why else ''}", "yellow")
                 self._end_call(call)
+            case "llm.start":
+                self._begin(self._story.model(event.call_id), data)
             case "tool.start" | "llm.tool.result" | "tool.error":
                 self._tool(event)
             case "llm.human.input":
                 self._line(f"human: {self._story.inputs[-1]}")
             case _:
                 self._mark(event)
+
+    def _begin(self, call: Call, data: Mapping[str, Any]) -> None:
+        if data.get("replaces"):
+            self._line("asked again: what it said before counts no more", "yellow")
+        if call.role != "answer":
+            self._line(f"{call.role}: {call.name}")
 
     def _whole(self, call: Call, data: Mapping[str, Any]) -> None:
         """The answer of a model that does not stream."""

@@ -7,17 +7,21 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from .._check import Problem
+from .._check import check as problems_of
 from .._journal import RunJournal
+from ..errors import RunNotFound
 from ..events import Run
 from ._find import RunId, events_of, find
-from ._settings import Problem, Settings, common, option
+from ._settings import Problem as Wrong
+from ._settings import Settings, common, option
 from ._words import one_line, plural, to_json
 
 _CHECK = """\b
@@ -46,10 +50,12 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @contextmanager
-def bar(settings: Settings, what: str) -> Iterator[Callable[[int, int], object]]:
+def bar(settings: Settings, what: str, *, wanted: bool = True) -> Iterator[Callable[[int, int], object]]:
     """A bar on stderr, on a terminal: call what this yields with what is done, and of how much."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=settings.talk, transient=True, disable=not settings.talk.is_terminal) as progress:
+    with Progress(
+        *columns, console=settings.talk, transient=True, disable=not (wanted and settings.talk.is_terminal)
+    ) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -62,26 +68,33 @@ def bar(settings: Settings, what: str) -> Iterator[Callable[[int, int], object]]
 @click.pass_obj
 def check(settings: Settings) -> int:
     """Whether the journal is whole: a line for each problem, with what to do about it."""
-    from .._check import check as problems_of
-
-    found = 0
+    found: list[Problem] = []
     with settings.open() as journal:
+        # On one terminal, the bar and the lines would get into each other.
+        is_one_place = settings.talk.is_terminal and settings.out.is_terminal
         with bar(settings, "Checking") as progress:
             for problem in problems_of(journal, lambda done, total, _: progress(done, total)):
-                found += 1
-                if settings.as_json:
-                    data = {"what": problem.what, "run_id": problem.run_id, "text": problem.text, "hint": problem.hint}
-                    settings.line(data)
-                else:
-                    about = f"{problem.run_id}  " if problem.run_id else ""
-                    settings.out.print(one_line(f"{about}{problem.what}: {problem.text} {problem.hint}"), soft_wrap=True)
+                found.append(problem)
+                if not is_one_place:
+                    _tell(settings, problem)
+        for problem in found if is_one_place else ():
+            _tell(settings, problem)
         runs = journal.runs(limit=None)
     size = f"{plural(len(runs), 'run')}, {plural(sum(run.last_seq for run in runs), 'event')}"
     if found:
-        settings.say(f"runjournal: {plural(found, 'problem')} in {size}", "red")
+        settings.say(f"runjournal: {plural(len(found), 'problem')} in {size}", "red")
         return 1
     settings.say(f"fine: {size}", "green")
     return 0
+
+
+def _tell(settings: Settings, problem: Problem) -> None:
+    if settings.as_json:
+        settings.line({"what": problem.what, "run_id": problem.run_id, "text": problem.text, "hint": problem.hint})
+        return
+    about = f"{problem.run_id}  " if problem.run_id else ""
+    told = f"{about}{problem.what}: {problem.text.rstrip('.')}. {problem.hint.rstrip('.')}."
+    settings.out.print(one_line(told), soft_wrap=True)
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------
@@ -153,24 +166,24 @@ def export(settings: Settings, runs: tuple[str, ...], all: bool, output: str | N
         found = journal.runs(limit=None)[::-1] if all else [find(journal, name) for name in runs]
         total = sum(run.last_seq for run in found)
         shown = output is not None or not settings.out.is_terminal
-        with target(journal, output) as file, bar(settings, "Exporting") as progress:
+        with target(journal, output) as file, bar(settings, "Exporting", wanted=shown) as progress:
             done = 0
             for lines in _pages(journal, found):
                 file.write("".join(f"{line}\n" for line in lines).encode())
                 done += len(lines)
-                if shown:
-                    progress(done, total)
+                progress(done, total)
     settings.note(f"{plural(done, 'event')} of {plural(len(found), 'run')}")
 
 
 def _pages(journal: RunJournal, runs: list[Run]) -> Iterator[list[str]]:
     page: list[str] = []
     for run in runs:
-        for event in events_of(journal, run.run_id):
-            page.append(to_json(event.to_dict()))
-            if len(page) >= 1_000:
-                yield page
-                page = []
+        with suppress(RunNotFound):  # pruned in the meantime
+            for event in events_of(journal, run.run_id):
+                page.append(to_json(event.to_dict()))
+                if len(page) >= 1_000:
+                    yield page
+                    page = []
     yield page
 
 
@@ -201,4 +214,4 @@ def refuse_journal(journal: RunJournal, path: Path) -> None:
     """What is written must not take the place of the journal that it comes from."""
     own = journal._store.path
     if own is not None and path.exists() and path.samefile(own):
-        raise Problem(f"{path} is the journal itself. Choose another file.")
+        raise Wrong(f"{path} is the journal itself. Choose another file.")

@@ -46,7 +46,7 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
         path = Path(name)
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise Problem(f"{path} exists and is no page of this command. Choose another file, or use --force.")
-        with settings.spinner("Drawing"), target(journal, name) as file:
+        with target(journal, name) as file:
             file.write(page((run, events_of(journal, run.run_id)) for run in found).encode("utf-8", "replace"))
     if name == "-":
         return

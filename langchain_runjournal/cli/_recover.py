@@ -8,7 +8,8 @@ import inspect
 import os
 import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -46,25 +47,26 @@ def recover(settings: Settings, graph: str | None) -> int:
     with settings.open() as journal:
         with settings.spinner("Looking for runs whose process is gone"):
             _wait_for_verdicts(journal)
-        failed = 0
+        name: str | None = None
+        settlements: list[Settlement] = []
         if graph is not None:
             with settings.spinner(f"Settling the runs of {graph}"):
-                settlements = asyncio.run(_settle(journal, graph))
-            for settlement in settlements:
-                _tell(settings, settlement)
-            failed = sum(not settlement.is_final for settlement in settlements)
+                name, settlements = asyncio.run(_settle(journal, graph))
+        for settlement in settlements:
+            _settled(settings, settlement, str(name))
         ended, left = _end(journal)
         for run in ended:
-            _line(settings, run, "ended", None)
+            _tell(settings, run.run_id, run.thread_id, "ended", "crash", graph=None)
         for run in left:
-            _line(settings, run, "needs_graph", None)
-        if left:
-            names = ", ".join(sorted({_graph_name(run) for run in left}))
-            needed = f"Their graphs: {names}. Use `runjournal recover --graph module:attribute`."
-            settings.say(f"runjournal: {plural(len(left), 'run')} must be settled by a graph. {needed}", "yellow")
-        elif not ended and not (graph is not None and settlements):
-            settings.note("nothing to recover")
-    return 1 if left or failed else 0
+            _tell(settings, run.run_id, run.thread_id, "needs_graph", None, graph=_graph_name(run))
+    if left:
+        names = ", ".join(sorted({_graph_name(run) for run in left}))
+        needed = "settled by their graph" if name is None else f"settled by another graph than {name}"
+        to_do = f"{names}. Use `runjournal recover --graph module:attribute`."
+        settings.say(f"runjournal: {plural(len(left), 'run')} must be {needed}: {to_do}", "yellow")
+    elif not ended and not settlements:
+        settings.note("nothing to recover")
+    return 1 if left or not all(settlement.is_final for settlement in settlements) else 0
 
 
 def _graph_name(run: Run) -> str:
@@ -101,43 +103,41 @@ def _end(journal: RunJournal) -> tuple[list[Run], list[Run]]:
     return [journal.run(run.run_id) for run in ended], left
 
 
-def _tell(settings: Settings, found: Settlement) -> None:
-    if settings.as_json:
-        data = {**found.to_data(), "outcome": found.outcome, "reason": found.reason}
-        settings.line({"run_id": found.run_id, "thread_id": found.thread_id, **data})
-        return
-    why = f" ({found.reason})" if found.reason else ""
-    written = f", {plural(len(found.messages), 'message')} written" if found.messages else ""
-    settings.out.print(one_line(f"{found.run_id}  {found.outcome}{why}, thread {found.thread_id}{written}"), soft_wrap=True)
+def _settled(settings: Settings, found: Settlement, graph: str) -> None:
+    _tell(settings, found.run_id, found.thread_id, found.outcome, found.reason, graph=graph, messages=found.messages)
 
 
-def _line(settings: Settings, run: Run, outcome: str, reason: str | None) -> None:
+def _tell(
+    settings: Settings,
+    run_id: str,
+    thread_id: str | None,
+    outcome: str,
+    reason: str | None,
+    *,
+    graph: str | None,
+    messages: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """What was done about a run, or is left to do."""
     if settings.as_json:
-        settings.line(
-            {
-                "run_id": run.run_id,
-                "thread_id": run.thread_id,
-                "outcome": outcome,
-                "reason": reason,
-                "messages": [],
-                "graph": run.metadata.get(GRAPH),
-            }
-        )
+        data = {"run_id": run_id, "thread_id": thread_id, "outcome": outcome, "reason": reason, "graph": graph}
+        settings.line({**data, "messages": list(messages)})
         return
-    words = {"ended": "ended as interrupted (crash)", "needs_graph": f"needs its graph, {_graph_name(run)}"}
-    settings.out.print(one_line(f"{run.run_id}  {words[outcome]}"), soft_wrap=True)
+    text = f"needs its graph: {graph}" if outcome == "needs_graph" else outcome.replace("_", " ")
+    text += (f" ({reason})" if reason else "") + (f", thread {thread_id}" if thread_id else "")
+    written = f", {plural(len(messages), 'message')} written" if messages else ""
+    settings.out.print(one_line(f"{run_id}  {text}{written}"), soft_wrap=True)
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-async def _settle(journal: RunJournal, name: str) -> list[Settlement]:
-    found = look_up(name)
+async def _settle(journal: RunJournal, name: str) -> tuple[str, list[Settlement]]:
     async with AsyncExitStack() as stack:
-        graph = await _graph(found, name, stack)
+        with redirect_stdout(sys.stderr):  # what a program prints on its way up is no data of ours
+            graph = await _graph(look_up(name), name, stack)
         if await _is_asynchronous(graph):
-            return await journal.arecover(graph)
-        return await asyncio.to_thread(journal.recover, graph)
+            return graph.get_name(), await journal.arecover(graph)
+        return graph.get_name(), await asyncio.to_thread(journal.recover, graph)
 
 
 def look_up(name: str) -> Any:

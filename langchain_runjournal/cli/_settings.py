@@ -33,6 +33,8 @@ class Settings:
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
+        self.is_silent = False
+        """Whether nothing is to be said: one is in the middle of a line."""
 
     @property
     def debug(self) -> bool:
@@ -57,6 +59,8 @@ class Settings:
 
     def say(self, text: str, style: str = "") -> None:
         """A line for the person. `text` may hold anything."""
+        if self.is_silent:
+            return
         self.talk.print(Text(one_line(text), style=style), soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -96,13 +100,11 @@ class Settings:
         reports = journal.recovered
         for report in reports[told:]:
             if report.events:
-                self.note(
-                    f"brought in {plural(report.events, 'event')} of {plural(len(report.runs), 'run')} from a killed process"
-                )
+                size = f"{plural(report.events, 'event')} of {plural(len(report.runs), 'run')}"
+                self.note(f"brought in {size} that a killed process had left")
             if report.problem:
-                self.say(
-                    f"runjournal: what a killed process left is damaged: {report.problem}. The file was kept.", "yellow"
-                )
+                damage = f"what a killed process left is damaged: {report.problem}. The file was kept."
+                self.say(f"runjournal: {damage}", "yellow")
         return len(reports)
 
     def _url(self) -> str:

@@ -248,11 +248,11 @@ def _message(settings: Settings, message: BaseMessage) -> None:
     settings.out.print(heading)
     text = content_text(message.content)
     if text:
-        settings.out.print(Text(clean(text)))
+        settings.out.print(Text(clean(text)), soft_wrap=not settings.out.is_terminal)
     requests = [*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())]
     for request in requests:
         asked = f"→ {request.get('name')}{_arguments(request.get('args'))}"
-        settings.out.print(Text(one_line(asked), style="dim"))
+        settings.out.print(Text(one_line(asked), style="dim"), soft_wrap=not settings.out.is_terminal)
     for request in mark.get("calls") or () if isinstance(mark, Mapping) else ():
         if isinstance(request, Mapping):
             settings.out.print(Text(one_line(f"→ {request.get('name')}(…), left out: nothing has run it"), style="dim"))
