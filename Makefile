@@ -21,13 +21,13 @@ test: $(READY)  ## all tests, real kills included
 	$(BOUND) $(BIN)/python -m pytest -q
 
 test-fast: $(READY)  ## without the slow ones
-	$(BOUND) $(BIN)/python -m pytest -q -m "not slow"
+	$(BOUND) $(BIN)/python -m pytest -q -m "not slow and not look"
 
 test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.5"
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable . --group test
-	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow"
+	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow and not look"
 
 lint: $(READY)
 	$(BIN)/ruff check .
