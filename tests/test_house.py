@@ -21,6 +21,9 @@ PACKAGE = Path(langchain_runjournal.__file__).parent
 PURE = [
     "errors",
     "events",
+    "view",
+    "_axis",
+    "_drawn",
     "_fold",
     "_given",
     "_notes",
@@ -30,10 +33,17 @@ PURE = [
     "_replay",
     "_requests",
     "_segments",
+    "_spoken",
     "_streamed",
     "_strip",
+    "_timeline",
+    "_told",
     "_transcript",
     "_translate",
+    "_view_chart",
+    "_view_html",
+    "_view_talk",
+    "_view_words",
 ]
 IMPURE = {
     "asyncio",

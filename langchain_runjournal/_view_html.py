@@ -1,0 +1,135 @@
+"""Pure: what the parts of a page are made of: text that is safe in HTML, and times and sizes in words.
+
+Rule: nothing that comes from a run reaches the page but through `safe`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+_PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
+_ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
+_DAY: Final = 86_400
+
+MOST: Final = 1_000
+"""How many messages, or calls, a page shows of one run."""
+_TEXT_ROOM: Final = 2_400_000
+"""Characters of text in a page, before what comes then is shortened."""
+_SHORT: Final = 300
+
+
+def safe(text: object) -> str:
+    """The text for HTML, in an element or in an attribute with quotes. What no file can hold is made visible."""
+    return html.escape(_ODD.sub(_shown, str(text)))
+
+
+def _shown(found: re.Match[str]) -> str:
+    one = found.group()
+    if one == "\r\n":
+        return "\n"
+    code = ord(one)
+    # The pictures of control characters; half of a surrogate pair and the like have none.
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+@dataclass(slots=True)
+class Place:
+    """Where in a page something is written: which run, under which heading, and how much room for text is left."""
+
+    key: str
+    """Unlike that of any other run, and safe."""
+    level: int
+    """Of the heading of the run."""
+    room: list[int] = field(default_factory=lambda: [_TEXT_ROOM])
+
+    def heading(self, below: int, words: str, more: str = "") -> str:
+        """A heading, so many levels below that of the run."""
+        level = min(6, self.level + below)
+        return f"<h{level}{more}>{words}</h{level}>"
+
+    def text(self, text: str, most: int | None = None) -> str:
+        """The text, safe. One that is too long is cut, and says by how much."""
+        left = self.room[0]
+        most = left if most is None else min(most, left)
+        most = max(most, _SHORT)
+        self.room[0] = max(0, left - min(len(text), most))
+        if len(text) <= most:
+            return safe(text)
+        return f'{safe(text[:most])}<span class="rj-more">… {number(len(text) - most)} more characters</span>'
+
+
+def key_of(run_id: str) -> str:
+    """What stands for a run in the ids of a page."""
+    return "rj" + hashlib.sha1(run_id.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:10]
+
+
+def number(value: float) -> str:
+    """Thousands apart."""
+    return f"{value:,.0f}"
+
+
+def count(value: int, one: str, many: str | None = None) -> str:
+    """So and so many of something."""
+    return f"{number(value)} {one if value == 1 else many or f'{one}s'}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time, as a person would say it."""
+    if seconds < 0.9995:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds < 9.95 or seconds % 1 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next(place for place, (value, _) in enumerate(parts) if value)
+    return " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
+
+
+def moment(at: float) -> str:
+    """A moment of the wall clock, in UTC."""
+    if not 0 < at < 253_402_300_800:
+        return "unknown"
+    days, second = divmod(int(at), _DAY)
+    year, month, day = _date(days)
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    date = f"{year:04}-{month:02}-{day:02}"
+    return f'<time datetime="{date}T{clock}Z">{date} {clock} UTC</time>'
+
+
+def _date(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a count of days since 1970. Years begin in March here, so that a leap day is a last one."""
+    days += 719_468
+    era, of_era = divmod(days, 146_097)
+    of_age = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * of_age + of_age // 4 - of_age // 100)
+    turn = (5 * of_year + 2) // 153
+    month = turn + 3 if turn < 10 else turn - 9
+    return of_age + era * 400 + (month <= 2), month, of_year - (153 * turn + 2) // 5 + 1
+
+
+def percent(part: float) -> str:
+    """A place, for a style."""
+    return f"{part * 100:.3f}".rstrip("0").rstrip(".") + "%"
+
+
+def badge(kind: str, words: str, title: str = "") -> str:
+    """A small label. `kind` chooses its colour, and is ours."""
+    more = f' title="{safe(title)}"' if title else ""
+    return f'<span class="rj-badge rj-{kind}"{more}>{safe(words)}</span>'
+
+
+def facts(pairs: list[tuple[str, str]]) -> str:
+    """Names with values; the values are HTML already."""
+    rows = "".join(f"<div><dt>{name}</dt> <dd>{value}</dd></div>" for name, value in pairs)
+    return f'<dl class="rj-facts">{rows}</dl>'
+
+
+def code(text: str) -> str:
+    """An id or a name, as it is."""
+    return f"<code>{safe(text)}</code>"

@@ -1,0 +1,181 @@
+"""Pure: what happened in a run, in words that a person understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ._drawn import ModelCall, ToolCall
+from ._spoken import spoken
+from ._timeline import Mark, Timeline
+from ._view_html import code, count, duration, number, safe
+from .events import Run
+
+ORIGINS: Final[Mapping[str, str]] = {
+    "input": "what the run was given",
+    "streamed": "a complete answer, as it came",
+    "partial": "as far as it was streamed before it was cut off",
+    "recovered": "put into the thread from the journal when the run was settled",
+    "synthetic": "made up when the run was settled, because the real result was never to be had",
+    "tool": "reported by the tool",
+}
+OUTCOMES: Final[Mapping[str, str]] = {
+    "complete": "complete",
+    "partial": "cut off",
+    "error": "error",
+    "open": "not ended",
+    "result": "result",
+    "interrupted": "waits for a human",
+}
+SETTLED: Final[Mapping[str, str]] = {
+    "settled": "The thread was made whole",
+    "whole": "The thread lacked nothing",
+    "moved_on": "The conversation had gone on without the run; its thread was not touched",
+    "left_alone": "The thread was left as it is",
+    "held": "The thread was left as it is for now",
+    "failed": "The thread could not be settled; it is tried again",
+}
+STATES: Final[Mapping[str, str]] = {
+    "never_started": "it had not started",
+    "started": "it was running",
+    "failed": "it had failed",
+    "waiting": "it waited for a human",
+    "unknown": "nothing is known of it",
+}
+
+
+def headline(run: Run, line: Timeline | None) -> str:
+    """What became of a run, in a few words; not safe yet."""
+    after = _after(run, line)
+    match str(run.status):
+        case "interrupted":
+            return f"Interrupted: {run.cause or 'unknown cause'}{f', after {after}' if after else ''}"
+        case "failed":
+            return f"Failed{f' after {after}' if after else ''}"
+        case "completed":
+            return f"Completed{f' in {after}' if after else ''}"
+        case "paused":
+            return f"Paused: it waits for a human{f', after {after}' if after else ''}"
+        case _:
+            return f"Running{f', {after} so far' if after else ''}"
+
+
+def _after(run: Run, line: Timeline | None) -> str:
+    if line is None:
+        return "" if run.ended_at is None else duration(max(0.0, run.ended_at - run.started_at))
+    until = line.cut if line.cut is not None else line.ended
+    if str(run.status) == "paused":
+        until = next((mark.at for mark in reversed(line.marks) if mark.kind == "pause"), until)
+    return duration(line.length if until is None else until)
+
+
+def sentences(line: Timeline) -> str:
+    """What a person wants to know first; not safe yet."""
+    run, told = line.run, []
+    if run.error:
+        told.append(f"{run.error.rstrip('.')}.")
+    finished = sum(tool.outcome == "result" and not tool.late for tool in line.tools)
+    late = sum(tool.late for tool in line.tools)
+    cut = line.cut is not None
+    if line.tools:
+        verb = "had finished" if cut else "have finished" if not run.ended else "finished"
+        more = f", {number(late)} more afterwards" if late else ""
+        told.append(f"{number(finished)} of {count(len(line.tools), 'tool')} {verb}{more}.")
+    if any(call.outcome == "partial" and not call.replaced for call in line.models) and cut:
+        told.append("The answer was cut off.")
+    if not line.tools and not cut:
+        told.append(f"{count(len(line.models), 'model call')}, {count(len(line.messages), 'message')}.")
+    told += [f"{_settlement(mark)}." for mark in line.marks if mark.kind == "settled"][-1:]
+    if run.ended and not run.settled:
+        told.append("Its thread may still lack what the journal holds.")
+    if run.lost:
+        told.append(f"{count(run.lost, 'event')} could not be kept.")
+    return " ".join(told)
+
+
+def _settlement(mark: Mark) -> str:
+    outcome = str(mark.data.get("outcome"))
+    words = SETTLED.get(outcome, "The thread was settled")
+    written = mark.data.get("messages")
+    if outcome == "settled":
+        done = len(written) if isinstance(written, (list, tuple)) else 0
+        return f"{words} with {count(done, 'message')}" if done else words
+    reason = mark.data.get("reason")
+    return f"{words}: {spoken(reason)}" if reason and outcome in ("left_alone", "held", "failed") else words
+
+
+def mark_words(mark: Mark, run: Run) -> str:
+    """What a mark says; HTML."""
+    data = mark.data
+    match mark.kind:
+        case "stop":
+            return f"A stop was asked for: {safe(spoken(data.get('cause') or 'stop'))}"
+        case "pause":
+            asked = data.get("interrupts")
+            values = [_value(one) for one in asked] if isinstance(asked, (list, tuple)) else []
+            told = "; ".join(value[:300] for value in values[:5] if value)
+            return f"Paused: it waits for a human{f'. Asked: {safe(told)}' if told else ''}"
+        case "lost":
+            return f"{safe(spoken(data.get('events', 'some')))} events could not be kept"
+        case "settled":
+            return safe(_settlement(mark))
+        case "end":
+            words = [
+                str(data.get("status", "completed")),
+                *(spoken(data[key]) for key in ("cause", "error") if data.get(key)),
+            ]
+            return f"The end of the run was told: {safe(', '.join(words))}"
+        case _:
+            return safe(mark.kind)
+
+
+def _value(interrupt: object) -> str:
+    return spoken(interrupt.get("value")) if isinstance(interrupt, Mapping) else spoken(interrupt)
+
+
+def model_words(call: ModelCall) -> str:
+    """A model call in a line; not safe yet."""
+    told = [call.model, OUTCOMES[call.outcome], duration(call.ended - call.began)]
+    if call.characters:
+        told.append(count(call.characters, "character"))
+    if call.role != "answer":
+        told.insert(1, call.role)
+    if call.replaced:
+        told.append("replaced by another attempt")
+    elif call.unused:
+        told.append("its answer was not used")
+    return " · ".join(told)
+
+
+def tool_words(tool: ToolCall) -> str:
+    """A tool call in a line; not safe yet."""
+    told = [tool.name, OUTCOMES[tool.outcome], duration(tool.ended - tool.began)]
+    if tool.late:
+        told.append("ended after the run")
+    if not tool.ran:
+        told.append("no tool has run")
+    return " · ".join(told)
+
+
+def usage_words(usage: Mapping[str, Any]) -> str:
+    """What one call has cost; not safe yet."""
+    names = {"input_tokens": "in", "output_tokens": "out"}
+    told = [f"{number(usage[key])} {name}" for key, name in names.items() if _is_number(usage.get(key))]
+    return f"{', '.join(told)} tokens" if told else ""
+
+
+def run_usage(run: Run) -> list[tuple[str, str]]:
+    """What each model has cost; HTML."""
+    found = []
+    for model, used in list(run.usage.items())[:20]:
+        told = [usage_words(used)] if isinstance(used, Mapping) else [spoken(used)]
+        if isinstance(used, Mapping) and _is_number(used.get("calls")):
+            told.insert(0, count(int(used["calls"]), "call"))
+            if used.get("incomplete"):
+                told.append(f"{spoken(used['incomplete'])} did not report")
+        found.append((code(str(model)), safe(", ".join(part for part in told if part))))
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15
