@@ -25,13 +25,13 @@ GO_ON: Final = "Go on"
 _SAYS: Final = {
     TRIP: (
         "Begin at the castle early in the morning, before the crowds are there. Then walk down through Alfama, the oldest"
-        " part of town, where the streets are stairs and somebody always sings. By noon you are at the river: have sardines"
-        " for lunch, and take the yellow tram back up the hill for the view in the evening."
+        " part of town, where the streets are stairs and somebody always sings. By noon you are at the river: have"
+        " sardines for lunch, and take the yellow tram back up the hill for the view in the evening."
     ),
     PLAN: (
-        "At nine, coffee and a custard tart by the river. At ten, the monastery next door, while the queue is short. At noon,"
-        " the ferry: the fish on the other side costs half as much. From three on, the tile museum, which"
-        " is cool when the city is hot. At seven, a small glass of cherry liqueur, and music until late."
+        "At nine, coffee and a custard tart by the river. At ten, the monastery next door, while the queue is short. At"
+        " noon, the ferry: the fish on the other side costs half as much. From three on, the tile museum, which is cool"
+        " when the city is hot. At seven, a small glass of cherry liqueur, and music until late."
     ),
 }
 _BOOKING: Final = "I book all three."

@@ -72,7 +72,8 @@ class Child:
             status = self._process.wait()
             last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise DemoFailed(
-                f"The process that was to be killed had ended before, with exit status {status}. It said: {last or 'nothing'}"
+                f"The process that was to be killed had ended before, with exit status {status}, and said:"
+                f" {last or 'nothing'}"
             )
         return heard
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import sqlite3
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from ..events import Run
 from ._agent import BOOK, PLAN, TRIP
 from ._child import Child
 from ._columns import ATTACHED, WITHOUT, show_left
+from ._pace import pace_of
 from ._screen import Screen, count
 from ._sides import DemoFailed, Heard, Left, Pair, cut, open_pair, until
 
 _WORDS: Final = 26
 """How many words the user sees before an answer is cut off."""
-PACE: Final = "RUNJOURNAL_DEMO_PACE"
 
 
 @dataclass
@@ -49,14 +49,9 @@ class Scene:
 
 def play(console: Console, directory: Path | None, pace: float) -> int:
     """See `demo.play`."""
-    given = os.environ.get(PACE, "1")
-    try:
-        pace *= float(given)
-    except ValueError:
-        console.print(Text(f"{PACE} must be a number, such as 0.5 for twice as fast, and is {given!r}."), highlight=False)
-        return 2
     screen = Screen(console)
     try:
+        pace = pace_of(pace)
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="runjournal-demo-"))
         directory.mkdir(parents=True, exist_ok=True)
@@ -64,7 +59,7 @@ def play(console: Console, directory: Path | None, pace: float) -> int:
     except KeyboardInterrupt:
         screen.end()
         return 130
-    except (DemoFailed, RunJournalError, OSError) as problem:
+    except (DemoFailed, RunJournalError, OSError, sqlite3.Error) as problem:
         screen.line((str(problem), "bold red"))
         return 1
 
@@ -219,21 +214,17 @@ class Play:
         screen.line("")
 
     def _leave(self, pair: Pair, runs: list[Run]) -> None:
-        try:
-            from ..view import page
-        except ImportError:
-            self._screen.line("(no timeline: langchain_runjournal.view is not there yet)")
-            return
+        from ..view import page
 
         screen = self._screen
-        screen.line("More of it: ", (f"runjournal --journal {self._directory / 'runs.db'} list", "green"))
+        screen.whole("More of it: ", (f"runjournal --journal {self._directory / 'runs.db'} list", "green"))
         if not runs:
             screen.line(("The journal has recorded no run, so there is no timeline.", "red"))
             return
         path = self._directory / "timeline.html"
         html = page([(run, pair.journal.read(run.run_id)) for run in runs], title="Cut off three times")
         path.write_text(html, encoding="utf-8")
-        screen.line("The three runs, as a picture: ", (str(path), "bold"))
+        screen.whole("The three runs, as a picture: ", (str(path), "bold"))
 
 
 def _words(text: str) -> int:

@@ -27,7 +27,7 @@ _BECAUSE: Final = {
     "disconnect": "the connection was lost",
 }
 _PLAIN: Final = str.maketrans(
-    {"■": "#", "✓": "+", "✗": "x", "…": ".", "✂": "#", "◇": "*", "▸": ">", "·": "-", "›": ">", "→": ">"}
+    {"■": "#", "✓": "+", "✗": "x", "…": ".", "✂": "#", "◇": "*", "▸": ">", "·": "-", "“": '"', "”": '"'}
 )
 
 
@@ -59,13 +59,28 @@ class Screen:
             text.plain = text.plain.translate(_PLAIN).encode("ascii", "replace").decode()
         return text
 
-    def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
-        """A line of its own, or a few where one is too short."""
+    def line(self, *parts: str | tuple[str, str], indent: int = 0, hang: int = 0) -> None:
+        """A line of its own, or a few where one is too short; those after the first `hang` columns further in."""
+        self.rows(Text.assemble(*parts), indent, hang)
+
+    def rows(self, text: Text, indent: int = 0, hang: int = 0) -> None:
+        """The same with a text."""
         self.end()
-        text = self.signs(Text.assemble(*parts))
-        for row in text.wrap(self.console, max(20, self.width - indent - 1)):
-            row.rstrip()
-            self._put(Text(" " * indent) + row, "\n")
+        room = max(20, self.width - indent - hang - 1)
+        # The first one has more room. A text that is wrapped twice keeps its styles.
+        first = self.signs(text).wrap(self.console, room + hang)[0]
+        first.rstrip()
+        self._put(Text(" " * indent) + first, "\n")
+        rest = text[len(first) :]
+        if rest.plain.strip():
+            for row in Text.assemble(rest[len(rest.plain) - len(rest.plain.lstrip()) :]).wrap(self.console, room):
+                row.rstrip()
+                self._put(Text(" " * (indent + hang)) + row, "\n")
+
+    def whole(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
+        """A line that is not broken, however long: somebody may want to copy what it says."""
+        self.end()
+        self._put(Text(" " * indent) + self.signs(Text.assemble(*parts)), "\n")
 
     def begin(self, who: str) -> None:
         """Somebody is about to speak."""

@@ -1,0 +1,337 @@
+"""An interactive chat: its answers can be stopped, and its process killed, and it goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
+from rich.console import Console
+
+from .._messages import is_partial, is_synthetic
+from ..errors import RunJournalError, ThreadBusy
+from ..events import Run, RunStatus
+from ._engine import Engine, Over
+from ._keyboard import Bell, Keyboard, Lines
+from ._pace import pace_of
+from ._real import one_line, real_model
+from ._screen import Screen, asked, because, clean, told, who
+from ._sides import DemoFailed
+from ._talker import talker, weather_tool
+
+_STOP: Final = "bold white on red"
+_CUT: Final = "bold yellow"
+_KILL_AFTER: Final = 12
+"""How many words of an answer are shown before `/kill WORDS` kills it."""
+_BUSY: Final = "This conversation is busy: another chat is answering in it. Send it again later, or say /new."
+_HELP: Final = (
+    ("Ctrl-C", "stops the answer; what it has said stays. At the prompt, twice: leaves"),
+    ("a line", "typed while an answer streams stops it, and is the next message"),
+    ("/kill", "kills this process with kill -9; start it again, and it goes on"),
+    ("/kill WORDS", "sends the words, and kills this process in the middle of the answer"),
+    ("/history", "the conversation so far, with marks where it was cut off"),
+    ("/view", "writes a picture of the conversation's runs, and says where"),
+    ("/new", "begins a new conversation"),
+    ("/quit", "leaves, as Ctrl-D does"),
+)
+
+
+def chat(console: Console, directory: Path | None, model: str | None, new: bool) -> int:
+    """See `demo.chat`."""
+    screen = Screen(console)
+    bell = Bell()
+    try:
+        pace = pace_of(1.0)
+        directory = (directory or default_directory()).expanduser()
+        directory.mkdir(parents=True, exist_ok=True)
+        tools = [weather_tool(pace)]
+        engine = Engine(directory, talker(pace) if model is None else real_model(model, tools), tools, bell.ring)
+        engine.start()
+    except KeyboardInterrupt:
+        return 130
+    except (DemoFailed, RunJournalError, OSError, sqlite3.Error) as problem:
+        bell.close()
+        screen.line((one_line(problem, 1000), "bold red"))
+        return 1
+    try:
+        status = Chat(screen, engine, directory, bell).talk(new, model)
+    except KeyboardInterrupt:
+        screen.end()
+        status = 130
+    finally:
+        wrong = engine.close()
+        bell.close()
+    if wrong is not None:
+        screen.line((one_line(wrong, 1000), "bold red"))
+        return 1
+    return status
+
+
+def default_directory() -> Path:
+    """Where a conversation is kept if nobody says otherwise."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "runjournal-chat"
+
+
+class Chat:
+    """What somebody at the keyboard sees."""
+
+    def __init__(self, screen: Screen, engine: Engine, directory: Path, bell: Bell) -> None:
+        self._screen = screen
+        self._engine = engine
+        self._directory = directory
+        console = screen.console
+        self._is_live = sys.stdin.isatty() and console.is_terminal
+        has_colour = console.color_system is not None and not console.no_color
+        self._keyboard = Keyboard(bell, has_colour) if self._is_live else Lines(bell)
+        self._thread_id = ""
+        self._failed = False
+
+    def talk(self, new: bool, model: str | None) -> int:
+        """Until somebody leaves. Returns the exit code."""
+        last = self._engine.last_thread()
+        self._thread_id = last if last is not None and not new else self._engine.new_thread()
+        with self._keyboard.attended():
+            self._greet(model)
+            line = self._ask()
+            while line is not None and (text := line.strip()) != "/quit":
+                try:
+                    line = self._turn(text)
+                except (RunJournalError, OSError, sqlite3.Error) as problem:
+                    self._say_problem(one_line(problem))
+                    line = None
+                line = line if line is not None else self._ask()
+        return 1 if self._failed else 0
+
+    def _turn(self, text: str) -> str | None:
+        """A line of somebody's. Returns the next one, if that has come already."""
+        if text.startswith("/"):
+            return self._command(text)
+        return self._answer(text) if text else None
+
+    def _say_problem(self, text: str) -> None:
+        self._failed = not self._is_live
+        self._screen.line((text, "red"), indent=2)
+        self._screen.line("")
+
+    def _greet(self, model: str | None) -> None:
+        screen = self._screen
+        screen.line("")
+        about = "a model that follows a script" if model is None else clean(model)
+        screen.line((f"A chat with {about}. ", "bold"), "Ctrl-C stops an answer, /kill kills this process, /help says more.")
+        screen.whole((f"It is kept in {self._directory}", "dim"))
+        if any(one.messages for one in self._engine.recovered):
+            screen.line("")
+            screen.line(("The last process was killed. What was cut off is recovered.", "bold green"))
+        messages = self._engine.messages(self._thread_id)
+        if messages:
+            self._show(messages)
+        screen.line("")
+
+    def _ask(self) -> str | None:
+        """The next line; None if somebody leaves."""
+        if not self._is_live:
+            line = self._keyboard.line()
+            if line is not None:
+                self._screen.begin("you")
+                self._screen.words(line)
+                self._screen.end()
+            return line
+        try:
+            return self._keyboard.line()
+        except KeyboardInterrupt:
+            self._screen.console.print()
+            self._screen.line(("Ctrl-C once more, Ctrl-D or /quit leaves.", "dim"), indent=9)
+        try:
+            return self._keyboard.line()
+        except KeyboardInterrupt:
+            self._screen.console.print()
+            return None
+
+    def _command(self, text: str) -> str | None:
+        name, _, words = text.partition(" ")
+        screen = self._screen
+        if name == "/kill":
+            if not words.strip():
+                self._kill()
+            return self._answer(words.strip(), kill=True)
+        if name == "/new":
+            self._thread_id = self._engine.new_thread()
+            screen.line(("A new conversation. The other one is kept.", "dim"), indent=2)
+            screen.line("")
+        elif name == "/history":
+            self._show(self._engine.messages(self._thread_id))
+            screen.line("")
+        elif name == "/view":
+            self._view()
+        else:
+            if name != "/help":
+                screen.line((f"There is no command {clean(name)}.", "red"), indent=2)
+            for key, what in _HELP:
+                screen.line((f"{key:<13}", "bold"), what, indent=2, hang=13)
+            screen.line("")
+        return None
+
+    def _kill(self) -> None:
+        self._screen.mark("■ kill -9", _STOP)
+        self._screen.end()
+        self._keyboard.restore()
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _view(self) -> None:
+        from ..view import page
+
+        journal = self._engine.journal
+        runs = journal.runs(self._thread_id, limit=None)[::-1]
+        if not runs:
+            self._screen.line(("Nothing has been said yet.", "dim"), indent=2)
+            return
+        path = self._directory / f"{self._thread_id}.html"
+        html = page([(run, journal.read(run.run_id)) for run in runs], title="A chat")
+        path.write_text(html, encoding="utf-8")
+        self._screen.whole("Written to ", (str(path), "bold"), indent=2)
+        self._screen.line("")
+
+    # --- an answer ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, words: str, kill: bool = False) -> str | None:
+        """Send a message, and show the answer. Returns the line that somebody has typed meanwhile, if that ended it."""
+        answer = Answer(self._screen)
+        with self._keyboard.listening():
+            try:
+                run_id = self._engine.send(self._thread_id, words)
+            except ThreadBusy:
+                self._say_problem(_BUSY)
+                return None
+            typed, over = self._listen(answer, run_id, kill)
+        self._end(answer, over)
+        return typed
+
+    def _listen(self, answer: Answer, run_id: str, kill: bool) -> tuple[str | None, Over]:
+        """Until the answer is over. Gives the line that has ended it, if one has."""
+        typed: str | None = None
+        is_asked = False
+        while True:
+            over = self._drain(answer)
+            if kill and (over is not None or answer.words >= _KILL_AFTER):
+                self._kill()
+            if over is not None:
+                return typed, over
+            if self._keyboard.is_stopped and not is_asked:
+                is_asked = True
+                answer.stop()
+                self._engine.ask_to_stop(run_id)
+            if self._keyboard.wait() and not is_asked:
+                typed = self._meanwhile(answer)
+                if typed is not None:
+                    is_asked = True
+                    self._engine.ask_to_stop(run_id)
+
+    def _meanwhile(self, answer: Answer) -> str | None:
+        """Somebody has begun to type. The answer waits on the screen, and goes on in its run."""
+        self._screen.end()
+        line = self._keyboard.line_meanwhile()
+        typed = "/quit" if line is None else line.strip()
+        if typed == "/kill":
+            self._kill()
+        if typed == "/help":
+            self._command(typed)
+            typed = ""
+        answer.again()
+        return typed or None
+
+    def _drain(self, answer: Answer) -> Over | None:
+        while True:
+            try:
+                chunk = self._engine.chunks.get_nowait()
+            except queue.Empty:
+                return None
+            if isinstance(chunk, Over):
+                return chunk
+            answer.hear(chunk)
+
+    def _end(self, answer: Answer, over: Over) -> None:
+        run: Run = over.run
+        if run.status == RunStatus.INTERRUPTED:
+            answer.stop()
+        self._screen.end()
+        if run.status == RunStatus.FAILED:
+            self._failed = not self._is_live
+            self._screen.line((f"The answer failed: {clean(one_line(run.error))}", "red"), indent=9)
+        self._screen.line("")
+
+    # --- what was said ------------------------------------------------------------------------------------------------
+
+    def _show(self, messages: list[BaseMessage]) -> None:
+        screen = self._screen
+        screen.line("")
+        for message in messages:
+            if isinstance(message, ToolMessage):
+                _show_result(screen, message)
+                continue
+            if message.type == "human" and message is not messages[0]:
+                screen.line("")
+            screen.begin(who(message))
+            screen.words(message.text)
+            if is_partial(message):
+                screen.mark(f"✂ cut off here: {because(message)}", _CUT)
+            if asks := asked(message):
+                screen.mark(f"▸ {asks}", "magenta")
+        screen.end()
+
+
+def _show_result(screen: Screen, message: ToolMessage) -> None:
+    if is_synthetic(message):
+        screen.rows(told(message), indent=9)
+    else:
+        sign = ("✗ ", "bold red") if message.status == "error" else ("✓ ", "bold green")
+        screen.line(sign, clean(message.text), indent=9)
+
+
+class Answer:
+    """An answer as it comes."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._message: AIMessageChunk | None = None
+        self._is_begun = False
+        self._is_stopped = False
+        self.words = 0
+        """How many words have been shown."""
+
+    def hear(self, chunk: Any) -> None:
+        """The next chunk."""
+        if isinstance(chunk, ToolMessage):
+            _show_result(self._screen, chunk)
+            self._is_begun = False
+        elif isinstance(chunk, AIMessageChunk):
+            self._message = chunk if self._message is None or self._message.id != chunk.id else self._message + chunk
+            if chunk.text:
+                self._begin()
+                self._screen.words(chunk.text)
+                self.words += len(chunk.text.split())
+            if chunk.chunk_position == "last" and (asks := asked(self._message)):
+                self._begin()
+                self._screen.mark(f"▸ {asks}", "magenta")
+
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self._screen.begin("agent")
+            self._is_begun = True
+
+    def again(self) -> None:
+        """Something else was written in between."""
+        self._is_begun = False
+
+    def stop(self) -> None:
+        """It was stopped, here."""
+        if not self._is_stopped:
+            self._begin()
+            self._screen.mark("■ Stop", _STOP)
+        self._is_stopped = True

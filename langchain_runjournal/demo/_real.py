@@ -1,0 +1,60 @@
+"""A real model for the chat."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+from langchain_core.tools import BaseTool
+
+from .._notes import tell
+from ..errors import ExtraMissing
+from ._sides import DemoFailed
+
+_KEYS: Final = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "openai": ("OPENAI_API_KEY",),
+    "google_genai": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+}
+"""Where a provider finds its key: some say that there is none only when they are asked something."""
+
+
+def real_model(name: str, tools: Sequence[BaseTool]) -> Any:
+    """A model by `provider:name`, with tools where it can have them. Raises `DemoFailed` with what is to be done."""
+    try:
+        from langchain.chat_models import init_chat_model
+    except ImportError:
+        raise DemoFailed(str(ExtraMissing(what="A real model", package="langchain", extra="agent"))) from None
+    provider, _, model = name.partition(":")
+    if not (provider and model):
+        raise DemoFailed(f'A real model is named as provider:name, for example "openai:gpt-5", and not {name!r}.')
+    try:
+        found = init_chat_model(name)
+    except ImportError as problem:
+        raise DemoFailed(f"{name} cannot be used: {one_line(problem)}") from None
+    except Exception as problem:  # noqa: BLE001 - whatever a provider raises, it is the same to a user
+        raise DemoFailed(f"{name} cannot be used: {one_line(problem)}{_hint(provider)}") from None
+    if hint := _hint(provider):
+        raise DemoFailed(f"{name} cannot be used without a key.{hint}")
+    try:
+        bound = found.bind_tools(tools)
+    except NotImplementedError:
+        bound = found
+    return tell_of_cuts | bound
+
+
+def tell_of_cuts(messages: Any) -> Any:
+    """Told nothing, a model takes half an answer of its own for its choice."""
+    return tell(messages).messages
+
+
+def _hint(provider: str) -> str:
+    keys = _KEYS.get(provider, ())
+    return f" Set {keys[0]} to your key, and try again." if keys and not any(map(os.environ.get, keys)) else ""
+
+
+def one_line(problem: object, longest: int = 300) -> str:
+    """What an error says, in one line that is not too long."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    return text if len(text) <= longest else text[: longest - 1] + "…"
