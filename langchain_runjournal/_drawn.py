@@ -187,8 +187,8 @@ def _flow(times: array[float], ended: float, axis: Axis) -> tuple[int, ...]:
     if not times:
         return ()
     first, last = axis.place(times[0]), axis.place(ended)
-    # As many as can be told apart: one token in each says nothing.
-    bins = [0] * max(1, min(_BINS, len(times) // 2, round((last - first) * 4 * _BINS)))
+    # As many as say something: with a token or two in each, the picture is of chance.
+    bins = [0] * max(1, min(_BINS, len(times) // 4, round((last - first) * 2 * _BINS)))
     scale = len(bins) / (last - first) if last > first else 0.0
     for at in times:
         bins[min(len(bins) - 1, int((axis.place(at) - first) * scale))] += 1

@@ -8,17 +8,17 @@ from typing import Final, TypeAlias
 from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
-from ._view_html import Place, badge, count, duration, number, percent, safe
+from ._view_html import Place, badge, count, duration, number, percent, safe, since
 from ._view_words import mark_words, model_words, tool_words
 
 _MOST_BOXES: Final = 240
 """More than that are drawn as one shape, without words."""
 _MOST_ROWS: Final = 24
-_MOST_LANES: Final = 200
+_MOST_LANES: Final = 600
 _MOST_MARKS: Final = 30
 _MOST_LINES: Final = 300
 _SHOWN: Final = ("stop", "pause", "lost", "settled", "end")
-_NEAR: Final = 0.035
+_NEAR: Final = 0.07
 _STEPS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30)
 _LONG_STEPS: Final = (60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 
@@ -35,7 +35,6 @@ def chart(line: Timeline, place: Place) -> str:
     plot = [
         f'<div class="rj-plot" role="img" aria-label="{safe(_alternative(line))}">',
         _ticks(axis),
-        '<div class="rj-track">',
         *(
             f'<i class="rj-break" style="left:{percent(begin)};width:{percent(end - begin)}"></i>'
             for begin, end in _gaps(axis)
@@ -70,34 +69,37 @@ def _gaps(axis: Axis) -> list[tuple[float, float]]:
 
 
 def _ticks(axis: Axis) -> str:
-    steps = [step for step in (*_STEPS, *_LONG_STEPS) if axis.worked / step <= 6]
-    step = steps[0] if steps else max(1.0, axis.worked / 6)
-    parts, last = [], -1.0
-    taken = []
+    """Round moments, and how long each silence was."""
+    labels: list[str] = []
+    taken: list[float] = []
     for one, (begin, end) in zip(axis.breaks, _gaps(axis), strict=True):
         middle = (begin + end) / 2
-        if middle - last > 0.14:
-            parts.append(_tick(middle, duration(one.ended - one.began), "rj-tick rj-gone"))
+        if not taken or middle - taken[-1] > 0.14:
+            labels.append(_tick(middle, duration(one.ended - one.began), "rj-tick rj-gone"))
             taken.append(middle)
-            last = middle
-    for at in _round_times(axis, step):
-        where = axis.place(at)
+    grid = []
+    for began, passed in _round_times(axis):
+        where = axis.place(began + passed)
         if all(abs(where - other) > 0.11 for other in taken):
-            parts.append(_tick(where, duration(at) if at else "0 s", "rj-tick"))
+            # Behind a silence, what counts is how long it is over.
+            words = f"+{duration(passed)}" if began else duration(passed) if passed else "0 s"
+            labels.append(_tick(where, words, "rj-tick"))
+            grid.append(f'<i class="rj-grid" style="left:{percent(where)}"></i>')
             taken.append(where)
-    return f'<div class="rj-ticks">{"".join(parts)}</div>'
+    return f'<div class="rj-ticks">{" ".join(labels)}</div><div class="rj-track">{"".join(grid)}'
 
 
-def _round_times(axis: Axis, step: float) -> Iterable[float]:
-    """The round moments that are not in a silence."""
+def _round_times(axis: Axis) -> Iterable[tuple[float, float]]:
+    """The ends of silences, each with the round spans of time after it."""
+    step = next((step for step in (*_STEPS, *_LONG_STEPS) if axis.worked / step <= 6), max(1.0, axis.worked / 6))
     began = 0.0
-    for ended in [*(one.began for one in axis.breaks), axis.length]:
-        turn = -(-began // step)
-        for more in range(64):
-            if (at := (turn + more) * step) > ended:
+    for one in (*axis.breaks, None):
+        ended = axis.length if one is None else one.began
+        for turn in range(64):
+            if began + turn * step > ended:
                 break
-            yield at
-        began = next((one.ended for one in axis.breaks if one.began == ended), ended)
+            yield began, turn * step
+        began = ended if one is None else one.ended
 
 
 def _tick(where: float, words: str, kind: str) -> str:
@@ -144,8 +146,9 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
         # Flat at both ends, so that a call of one part is a box and not a line.
         points = [f"0,{tops[0]}", *(f"{at + 0.5},{top}" for at, top in enumerate(tops)), f"{len(tops)},{tops[-1]}"]
         shape = f"M0,100L{'L'.join(points)}L{len(tops)},100Z"
+        style = f"left:{percent(start)};width:{percent(1 - start)}"
         inner = (
-            f'<svg class="rj-flow" style="left:{percent(start)}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
+            f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
     return kind, model_words(call), model_words(call), inner
@@ -206,7 +209,7 @@ def _dense(calls: Sequence[ModelCall | ToolCall], axis: Axis, lanes: int) -> str
         last[call.lane] = (call.outcome, began + width)
         shapes.setdefault(call.outcome, []).append(f"M{began},{call.lane * 10}h{width}v8h-{width}z")
     paths = "".join(f'<path class="rj-{outcome}" d="{"".join(shape)}"/>' for outcome, shape in shapes.items())
-    height = max(16, min(shown * 12, 420 if shown > 60 else 260))
+    height = max(16, min(shown * 12, 480 if shown > 60 else 260))
     more = f'<p class="rj-note">{number(lanes - shown)} more lanes are not drawn.</p>' if lanes > shown else ""
     return (
         f'<svg class="rj-dense" style="height:{height}px" viewBox="0 0 1000 {shown * 10}" width="600" height="{height}"'
@@ -252,8 +255,8 @@ def _mark_list(line: Timeline, marks: Sequence[Mark]) -> str:
     if not marks:
         return ""
     rows = "".join(
-        f'<li><span class="rj-at">{duration(mark.at)}</span> {mark_words(mark, line.run)}'
-        f"{' ' + badge('late', 'late') if mark.late else ''}</li>"
+        f'<li><span class="rj-at">{since(mark.at)}</span> <span>{mark_words(mark)}'
+        f"{' ' + badge('late', 'late') if mark.late else ''}</span></li>"
         for mark in marks
     )
     left = sum(mark.kind in _SHOWN for mark in line.marks) - len(marks)
@@ -289,7 +292,7 @@ def _in_words(line: Timeline, place: Place) -> str:
     rows = [(call.began, model_words(call)) for call in line.models[:_MOST_LINES]]
     rows += [(tool.began, tool_words(tool)) for tool in line.tools[:_MOST_LINES]]
     rows.sort(key=lambda row: row[0])
-    items = "".join(f'<li><span class="rj-at">{duration(at)}</span> {place.text(words, 200)}</li>' for at, words in rows)
+    items = "".join(f'<li><span class="rj-at">{since(at)}</span> {place.text(words, 200)}</li>' for at, words in rows)
     left = len(line.models) + len(line.tools) - len(rows)
     more = f'<p class="rj-note">{count(left, "more call")}: see <code>runjournal export</code>.</p>' if left else ""
     if not rows:

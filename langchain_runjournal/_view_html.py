@@ -14,6 +14,8 @@ from typing import Final
 _PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
 _DAY: Final = 86_400
+_THIN: Final = "\N{NO-BREAK SPACE}"
+"""Between a number and its unit."""
 
 MOST: Final = 1_000
 """How many messages, or calls, a page shows of one run."""
@@ -80,15 +82,20 @@ def count(value: int, one: str, many: str | None = None) -> str:
 def duration(seconds: float) -> str:
     """A span of time, as a person would say it."""
     if seconds < 0.9995:
-        return f"{round(seconds * 1000)} ms"
+        return f"{round(seconds * 1000)}{_THIN}ms"
     if seconds < 59.95:
-        return f"{seconds:.1f} s" if seconds < 9.95 or seconds % 1 else f"{seconds:.0f} s"
+        return f"{seconds:.1f}{_THIN}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
     first = next(place for place, (value, _) in enumerate(parts) if value)
-    return " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
+    return _THIN.join(f"{value}{_THIN}{unit}" for value, unit in parts[first : first + 2] if value)
+
+
+def since(seconds: float) -> str:
+    """How long after the beginning, to the hundredth where that says more."""
+    return f"{seconds:.2f}{_THIN}s" if seconds < 59.995 else duration(seconds)
 
 
 def moment(at: float) -> str:
@@ -121,7 +128,7 @@ def percent(part: float) -> str:
 def badge(kind: str, words: str, title: str = "") -> str:
     """A small label. `kind` chooses its colour, and is ours."""
     more = f' title="{safe(title)}"' if title else ""
-    return f'<span class="rj-badge rj-{kind}"{more}>{safe(words)}</span>'
+    return f'<span class="rj-badge rj-b-{kind}"{more}>{safe(words)}</span>'
 
 
 def facts(pairs: list[tuple[str, str]]) -> str:

@@ -9,7 +9,7 @@ from ._drawn import ModelCall, ToolCall
 from ._spoken import Asked, spoken
 from ._timeline import Mark, Timeline
 from ._told import Told
-from ._view_html import MOST, Place, badge, code, count, duration, facts, number, safe
+from ._view_html import MOST, Place, badge, code, count, duration, facts, number, safe, since
 from ._view_words import ORIGINS, OUTCOMES, SETTLED, STATES, model_words, tool_words, usage_words
 
 _T = TypeVar("_T")
@@ -26,6 +26,7 @@ _ARGS: Final = 2_000
 _FEW: Final = 600
 """Characters of a result or of arguments, where there are very many of them."""
 _MANY: Final = 200
+_LINE: Final = "\n"
 
 
 def conversation(line: Timeline, place: Place) -> str:
@@ -33,7 +34,7 @@ def conversation(line: Timeline, place: Place) -> str:
     messages = line.messages
     if not messages:
         return '<p class="rj-note">Nothing was said that a thread would hold.</p>'
-    numbers = {call.call_id: at for at, call in enumerate(line.models, 1)}
+    numbers = {line.models[at].call_id: at + 1 for at, _ in _some(line.models)[0]}
     kept, left = _some(messages)
     most = _FEW if sum(one.kind == "tool" for one in messages) > _MANY else _RESULT
     parts = []
@@ -41,7 +42,7 @@ def conversation(line: Timeline, place: Place) -> str:
         if left and at == len(messages) - (len(kept) - _HEAD):
             parts.append(_left_out(left, "message"))
         parts.append(_message(one, place, most, numbers))
-    return f'<ol class="rj-talk">{"".join(parts)}</ol>'
+    return f'<ol class="rj-talk{_if_many(len(kept))}">{"".join(parts)}</ol>'
 
 
 _HEAD: Final = MOST // 4
@@ -72,14 +73,15 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
     if one.failed:
         head.append(badge("failed", "error"))
     if one.call_id in numbers:
-        head.append(f'<span class="rj-of">call {number(numbers[str(one.call_id)])}</span>')
+        at = numbers[str(one.call_id)]
+        head.append(f'<a class="rj-of" href="#{place.key}-call-{at}">call {number(at)}</a>')
     body = []
     if one.thinking:
         size = count(len(one.thinking), "character")
         body.append(f"<details><summary>Thinking, {size}</summary>{_text(place.text(one.thinking), 'rj-thought')}</details>")
     cut = ""
     if one.origin == "partial":
-        cut = f'<span class="rj-cut-here">{_cut_words(one.reason)}</span>'
+        cut = f' <span class="rj-cut-here">{_cut_words(one.reason)}</span>'
     text = place.text(one.text, most if one.kind == "tool" else None)
     if text or cut or not one.asked:
         body.append(_text((text or '<span class="rj-note">(no words)</span>') + cut, "rj-text"))
@@ -97,11 +99,12 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
 
 
 def _cut_words(reason: str | None) -> str:
-    return "still being said" if reason == "running" else f"cut off here: {safe(reason or 'unknown')}"
+    return "\u2026 still being said" if reason == "running" else f"\u2702 cut off here: {safe(reason or 'unknown')}"
 
 
 def _text(inner: str, kind: str) -> str:
-    return f'<div class="{kind}" dir="auto">{inner}</div>'
+    # Lines end where they did, also where styles are taken away.
+    return f'<div class="{kind}" dir="auto">{inner.replace(_LINE, "<br>")}</div>'
 
 
 def _asked(asked: Sequence[Asked], place: Place, most: int) -> str:
@@ -140,7 +143,7 @@ def _settled(mark: Mark, place: Place) -> str:
     outcome = str(data.get("outcome"))
     told = SETTLED.get(outcome, "The thread was settled")
     late = f" {badge('late', 'late')}" if mark.late else ""
-    pairs = [("Outcome", f"{code(outcome)} {safe(told)}, after {duration(mark.at)}{late}")]
+    pairs = [("Outcome", f"{safe(told)}, after {since(mark.at)}{late}")]
     if data.get("reason"):
         pairs.append(("Reason", place.text(spoken(data["reason"]), 1000)))
     if data.get("before"):
@@ -160,23 +163,34 @@ def _settled(mark: Mark, place: Place) -> str:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def calls(line: Timeline, place: Place) -> str:
-    """Each call, folded away."""
-    parts = []
+def model_calls(line: Timeline, place: Place) -> str:
+    """Each model call, folded away; empty if there are none."""
+    if not line.models:
+        return ""
     told = {one.call_id for one in line.messages if one.kind == "ai" and one.call_id}
-    answered = {one.tool_call_id for one in line.messages if one.kind == "tool" and one.origin != "synthetic"}
-    if line.models:
-        kept, left = _some(line.models)
-        parts += [place.heading(2, "Model calls"), '<ul class="rj-calls">']
-        parts += [_model(call, at + 1, place, call.call_id in told) for at, call in kept]
-        parts += [_left_out(left, "call") if left else "", "</ul>"]
-    if line.tools:
-        tools, left = _some(line.tools)
-        most = _FEW if len(line.tools) > _MANY else _RESULT
-        parts += [place.heading(2, "Tool calls"), '<ul class="rj-calls">']
-        parts += [_tool(call, place, most, call.tool_call_id in answered) for _, call in tools]
-        parts += [_left_out(left, "call") if left else "", "</ul>"]
-    return "".join(parts)
+    kept, left = _some(line.models)
+    return _list([_model(call, at + 1, place, call.call_id in told) for at, call in kept], left)
+
+
+def tool_calls(line: Timeline, place: Place) -> str:
+    """Each tool call likewise."""
+    if not line.tools:
+        return ""
+    told = {one.tool_call_id for one in line.messages if one.kind == "tool" and one.origin != "synthetic"}
+    kept, left = _some(line.tools)
+    most = _FEW if len(line.tools) > _MANY else _RESULT
+    return _list([_tool(call, place, most, call.tool_call_id in told) for _, call in kept], left)
+
+
+def _list(items: list[str], left: int) -> str:
+    if left:
+        items.insert(_HEAD, _left_out(left, "call"))
+    return f'<ul class="rj-calls{_if_many(len(items))}">{"".join(items)}</ul>'
+
+
+def _if_many(items: int) -> str:
+    # What is out of sight is laid out when it comes into sight: worth it only where there is much.
+    return " rj-many" if items > 60 else ""
 
 
 def _model(call: ModelCall, at: int, place: Place, is_told: bool) -> str:
@@ -208,7 +222,7 @@ def _model(call: ModelCall, at: int, place: Place, is_told: bool) -> str:
             body.append(_text(place.text(call.text), "rj-text"))
         if call.asked:
             body.append(_asked(call.asked, place, _FEW))
-    return _details(f"rj-{call.outcome}", f"{at}. {model_words(call)}", call.began, body)
+    return _details(f"rj-{call.outcome}", f"{at}. {model_words(call)}", call.began, body, f' id="{place.key}-call-{at}"')
 
 
 def _tool(call: ToolCall, place: Place, most: int, is_told: bool) -> str:
@@ -229,9 +243,9 @@ def _tool(call: ToolCall, place: Place, most: int, is_told: bool) -> str:
     return _details(f"rj-{call.outcome}", tool_words(call), call.began, body)
 
 
-def _details(kind: str, words: str, at: float, body: Sequence[str]) -> str:
+def _details(kind: str, words: str, at: float, body: Sequence[str], id: str = "") -> str:
     return (
-        f'<li><details class="rj-call {kind}"><summary><span class="rj-at">{duration(at)}</span> {safe(words)}</summary>'
+        f'<li><details class="rj-call {kind}"{id}><summary><span class="rj-at">{since(at)}</span> {safe(words)}</summary>'
         f'<div class="rj-inner">{"".join(body)}</div></details></li>'
     )
 

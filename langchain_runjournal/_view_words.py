@@ -74,13 +74,8 @@ def sentences(line: Timeline) -> str:
     run, told = line.run, []
     if run.error:
         told.append(f"{run.error.rstrip('.')}.")
-    finished = sum(tool.outcome == "result" and not tool.late for tool in line.tools)
-    late = sum(tool.late for tool in line.tools)
     cut = line.cut is not None
-    if line.tools:
-        verb = "had finished" if cut else "have finished" if not run.ended else "finished"
-        more = f", {number(late)} more afterwards" if late else ""
-        told.append(f"{number(finished)} of {count(len(line.tools), 'tool')} {verb}{more}.")
+    told += _tools(line)
     if any(call.outcome == "partial" and not call.replaced for call in line.models) and cut:
         told.append("The answer was cut off.")
     if not line.tools and not cut:
@@ -91,6 +86,24 @@ def sentences(line: Timeline) -> str:
     if run.lost:
         told.append(f"{count(run.lost, 'event')} could not be kept.")
     return " ".join(told)
+
+
+def _tools(line: Timeline) -> list[str]:
+    """How far the tools came that the run has asked for: what a tool asks for is its own affair."""
+    # One that has waited for a human runs twice.
+    ran = {tool.tool_call_id or tool.call_id: tool for tool in line.tools if tool.inside is None}
+    answers = [call for call in line.models if call.role == "answer" and not (call.replaced or call.unused)]
+    asked = {one.id for call in answers if call.outcome == "complete" for one in call.asked if one.id} | set(ran)
+    if not asked:
+        return []
+    in_time = [tool.outcome for tool in ran.values() if not tool.late]
+    had = "had " if line.cut is not None else "have " if not line.run.ended else ""
+    told = [f"{number(in_time.count('result'))} of {count(len(asked), 'tool')} {had}finished"]
+    if "error" in in_time:
+        told.append(f"{number(in_time.count('error'))} failed")
+    if late := sum(tool.late for tool in ran.values()):
+        told.append(f"{number(late)} ended afterwards")
+    return [f"{', '.join(told)}."]
 
 
 def _settlement(mark: Mark) -> str:
@@ -104,7 +117,7 @@ def _settlement(mark: Mark) -> str:
     return f"{words}: {spoken(reason)}" if reason and outcome in ("left_alone", "held", "failed") else words
 
 
-def mark_words(mark: Mark, run: Run) -> str:
+def mark_words(mark: Mark) -> str:
     """What a mark says; HTML."""
     data = mark.data
     match mark.kind:

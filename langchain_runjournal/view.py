@@ -12,7 +12,7 @@ from importlib.resources import files
 from ._timeline import Timeline, timeline
 from ._view_chart import chart
 from ._view_html import Place, badge, code, count, duration, facts, key_of, moment, number, safe
-from ._view_talk import calls, conversation, settlement
+from ._view_talk import conversation, model_calls, settlement, tool_calls
 from ._view_words import headline, run_usage, sentences
 from .events import Event, Run
 
@@ -89,12 +89,13 @@ def _run(line: Timeline, place: Place) -> str:
     if line.unread:
         talk += f'<p class="rj-note">{count(line.unread, "event")} could not be read as part of it.</p>'
     parts.append(_section("Conversation", f"{place.key}-talk", talk, place))
-    settled = settlement(line, place)
-    if settled:
-        parts.append(_section("Settlement", f"{place.key}-settled", settled, place))
-    told = calls(line, place)
-    if told:
-        parts.append(_section("Calls", f"{place.key}-calls", told, place))
+    for name, id, inner in (
+        ("Settlement", "settled", settlement(line, place)),
+        ("Model calls", "models", model_calls(line, place)),
+        ("Tool calls", "tools", tool_calls(line, place)),
+    ):
+        if inner:
+            parts.append(_section(name, f"{place.key}-{id}", inner, place))
     return f'<article class="rj-run" id="{place.key}" aria-labelledby="{place.key}-head">{"".join(parts)}</article>\n'
 
 
@@ -106,7 +107,7 @@ def _section(name: str, id: str, inner: str, place: Place) -> str:
 def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
     status = str(run.status)
     began = line.began if line is not None and line.began else run.started_at
-    pairs = [("Thread", code(run.thread_id) if run.thread_id else "none"), ("Run", code(run.run_id))]
+    pairs = [("Thread", code(run.thread_id) if run.thread_id else "none")]
     if run.name:
         pairs.append(("Name", code(run.name)))
     if line is not None:
@@ -119,6 +120,7 @@ def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
     if line is not None:
         pairs += [("Duration", duration(line.length)), ("Events", number(line.events))]
     pairs += [(f"Usage of {model}", used) for model, used in run_usage(run) if used]
+    pairs.append(("Run", code(run.run_id)))
     if run.continues:
         pairs.append(("Takes up run", code(run.continues)))
     if run.stop and not run.ended:
