@@ -22,7 +22,7 @@ from ..events import Run
 from ._find import RunId, events_of, find
 from ._settings import Problem as Wrong
 from ._settings import Settings, common, option
-from ._words import one_line, plural, to_json
+from ._words import plural, to_json
 
 _CHECK = """\b
 Examples:
@@ -92,9 +92,8 @@ def _tell(settings: Settings, problem: Problem) -> None:
     if settings.as_json:
         settings.line({"what": problem.what, "run_id": problem.run_id, "text": problem.text, "hint": problem.hint})
         return
-    about = f"{problem.run_id}  " if problem.run_id else ""
-    told = f"{about}{problem.what}: {problem.text.rstrip('.')}. {problem.hint.rstrip('.')}."
-    settings.out.print(one_line(told), soft_wrap=True)
+    told = f"{problem.what}: {problem.text.rstrip('.')}. {problem.hint.rstrip('.')}."
+    settings.row(problem.run_id or "", told)
 
 
 # --- prune ------------------------------------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ def prune(settings: Settings, older_than: float | None, keep_last: int | None, d
         if settings.as_json:
             settings.line({"run_id": run_id, "deleted": not dry_run})
         else:
-            settings.out.print(one_line(run_id), soft_wrap=True)
+            settings.row(run_id)
     settings.note(f"{plural(len(gone), 'run')} {'would go' if dry_run else 'deleted'}")
 
 
@@ -152,7 +151,7 @@ def _would_go(journal: RunJournal, older_than: float | None, keep_last: int | No
 # --- export -----------------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog=_EXPORT)
+@click.command(epilog=_EXPORT, short_help="All events of runs, as JSON lines.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunId())
 @option("--all", is_flag=True, help="Every run, the oldest first.")
 @option("-o", "--output", metavar="FILE", help="Where to, instead of the standard output.")

@@ -9,7 +9,7 @@ from ..events import CAUSES, Cause, Run, RunStatus
 from ._find import Ids, RunId, find
 from ._following import Following, JsonLines, People
 from ._settings import Problem, Settings, common, option
-from ._words import one_line, run_data, standing
+from ._words import run_data, standing
 
 _FOLLOW = """\b
 Examples:
@@ -111,4 +111,4 @@ def _tell(settings: Settings, run: Run, ids: Ids) -> None:
     if settings.as_json:
         settings.line(run_data(run, ids.short(run.run_id)))
     else:
-        settings.out.print(one_line(f"{run.run_id}  {standing(run)}"), soft_wrap=True)
+        settings.row(run.run_id, standing(run))

@@ -53,7 +53,7 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
     if settings.as_json:
         settings.line({"path": str(path), "runs": [run.run_id for run in found]})
     else:
-        settings.out.print(str(path), soft_wrap=True)
+        settings.row(str(path))
     if open:
         webbrowser.open(path.resolve().as_uri())
 

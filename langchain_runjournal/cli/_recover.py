@@ -125,7 +125,7 @@ def _tell(
     text = f"needs its graph: {graph}" if outcome == "needs_graph" else outcome.replace("_", " ")
     text += (f" ({reason})" if reason else "") + (f", thread {thread_id}" if thread_id else "")
     written = f", {plural(len(messages), 'message')} written" if messages else ""
-    settings.out.print(one_line(f"{run_id}  {text}{written}"), soft_wrap=True)
+    settings.row(run_id, text + written)
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ class Settings:
         """The same, for what is good to know."""
         self.say(f"runjournal: {text}", "dim")
 
+    def row(self, *cells: str) -> None:
+        """A line of data, for people. What is in it may hold anything."""
+        self.out.print(Text("  ".join(one_line(cell) for cell in cells if cell)), soft_wrap=True)
+
     def line(self, value: Any) -> None:
         """A line of data, for a program."""
         self.lines([to_json(value)])

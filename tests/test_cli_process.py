@@ -1,0 +1,169 @@
+"""The command line as a process: how it starts, what it needs, how it ends, and what a terminal is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from langchain_runjournal import Event, RunJournal
+from tests._cli import ALL, COMMAND, PATIENCE, environment, example, on_terminal, started
+
+IMPORTED = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))
+from langchain_runjournal.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """With runs.db in it."""
+    example(tmp_path / "runs.db")
+    return tmp_path
+
+
+@pytest.mark.parametrize("args", [("list",), ("show", "@last"), ("follow", "@last"), ("--help",)])
+def test_it_starts_without_langgraph(home: Path, args: tuple[str, ...]) -> None:
+    """Which takes half a second to import; nor does it import LangChain's messages."""
+    command = [sys.executable, "-c", IMPORTED, *args]
+    done = subprocess.run(command, cwd=home, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    modules = json.loads(done.stderr.splitlines()[-1])
+    assert "langchain_runjournal.cli._app" in modules
+    assert not {"langgraph", "langchain_core", "pydantic"} & {name.partition(".")[0] for name in modules}
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, package: str) -> None:
+    """In one line, as wrong usage."""
+    code = f"import sys; sys.modules[{package!r}] = None; from langchain_runjournal.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == 'runjournal: the command line needs the extra "cli". Use `pip install "langchain-runjournal[cli]"`.\n'
+    )
+
+
+def test_only_the_command_line_needs_the_extra(tmp_path: Path) -> None:
+    """Neither the package nor a journal imports what it needs."""
+    code = "import sys; from langchain_runjournal import RunJournal; RunJournal('x.db').close(); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0
+    assert not {"click", "rich"} & set(done.stdout.split())
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
+    """`| head -1`: it ends as other tools do, and says nothing."""
+    with RunJournal(tmp_path / "runs.db") as journal:
+        for number in range(20_000):
+            journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"word {number} "}, call_id="c"))
+        journal.append(Event(run_id="r", kind="run.end"))
+    for args in (["export", "--all"], ["follow", "r"], ["follow", "r", "--no-json"]):
+        process = started(*args, cwd=tmp_path)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(100)
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 141, args
+        told = process.stderr.read()
+        process.stderr.close()
+        assert "Traceback" not in told
+        assert "runjournal:" not in told
+
+
+def test_ctrl_c_is_130(home: Path) -> None:
+    """Without a traceback, also while it waits for a lock."""
+    with RunJournal(home / "runs.db") as owner:
+        owner.append(Event(run_id="live", kind="run.start"))
+        owner.flush()
+        process = started("stop", "live", cwd=home)
+        while owner.run("live").stop is None:
+            pass
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (130, "")
+    assert "the request stays" in told
+    assert "Traceback" not in told
+
+
+def test_a_terminal_gets_colours_and_tables(home: Path) -> None:
+    """In lines that fit it."""
+    for width in (80, 140):
+        code, said = on_terminal([*COMMAND, "list"], home, width)
+        assert code == 0
+        assert "\x1b[35minterrupted (stop)" in said
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in said.splitlines()]
+        assert max(len(line) for line in lines) <= width
+        assert len(lines) == 1 + len(ALL)
+        assert ("812 in" in said) == (width == 140)
+
+
+def test_a_terminal_without_colours(home: Path) -> None:
+    """NO_COLOR is honoured; --json is JSON there, too."""
+    code, said = on_terminal([*COMMAND, "show", "@last"], home, NO_COLOR="1")
+    assert code == 0
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", said)
+    assert "Book it?" in said
+    code, said = on_terminal([*COMMAND, "list", "--json"], home)
+    assert [json.loads(line)["run_id"] for line in said.splitlines()] == list(reversed(ALL))
+
+
+def test_what_is_long_shows_progress_on_a_terminal(home: Path) -> None:
+    """And cleans up after itself."""
+    code, said = on_terminal([*COMMAND, "check"], home)
+    assert code == 1
+    assert "Checking" in said
+    assert "\x1b[?25h" in said  # the cursor is there again
+    assert "unsettled" in said.rpartition("Checking")[2]
+
+
+def test_a_locked_journal_ends_in_time(home: Path) -> None:
+    """With one line, and 1."""
+    con = sqlite3.connect(home / "runs.db", isolation_level=None)
+    con.execute("BEGIN IMMEDIATE")
+    try:
+        process = started("list", cwd=home, env=environment(RUNJOURNAL_BUSY_TIMEOUT="0.1"))
+        said, told = process.communicate(timeout=PATIENCE)
+    finally:
+        con.close()
+    assert (process.returncode, said, told.count("\n")) == (1, "", 1)
+    assert "Another process holds its lock" in told
+
+
+def test_a_narrow_minded_terminal_gets_question_marks(home: Path) -> None:
+    """Rather than an error; JSON lines are UTF-8 whatever it speaks."""
+    process = started("transcript", "bbbb", "--no-json", cwd=home, env=environment(PYTHONIOENCODING="ascii"))
+    said, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, told
+    assert "?]0;owned?" in said
+
+
+def test_ids_are_completed(home: Path) -> None:
+    """By the shell, without a word on stderr."""
+    asked = {"_RUNJOURNAL_COMPLETE": "bash_complete", "COMP_WORDS": "runjournal show aaaa", "COMP_CWORD": "2"}
+    process = started(cwd=home, env=environment(**asked))
+    said, told = process.communicate(timeout=PATIENCE)
+    assert said.split() == [f"plain,{ALL[1]}", f"plain,{ALL[0]}"]
+    assert told == ""
+    os.remove(home / "runs.db")
+    process = started(cwd=home, env=environment(**asked))
+    assert "".join(process.communicate(timeout=PATIENCE)).strip() == ""
+    assert list(home.iterdir()) == []
