@@ -14,13 +14,10 @@ import pytest
 
 from .test_server import PATIENCE, Server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if not os.environ.get("CI"):
-    pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here", allow_module_level=True)
-
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright  # noqa: E402
+try:
+    from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+except ImportError:  # see the fixture
+    sync_playwright = None  # type: ignore[assignment]
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(os.name != "posix", reason="signals")]
 
@@ -31,8 +28,11 @@ ONLY_CONNECTION = re.compile(r"net::ERR_|Failed to fetch")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if sync_playwright is None or chromium is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs playwright and a Chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS.split(), "--disable-sync"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS.split(), "--disable-sync"])
         yield browser
         browser.close()
 
