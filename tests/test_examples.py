@@ -21,6 +21,8 @@ OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(?:tmp|home|root|work|Users|var|usr|opt
 IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b")
 TIMES = re.compile(r"_at=[\d.]+")
 EVENTS = re.compile(r"last_seq=\d+")  # a checkpoint more or less, when the process was killed
+USAGE = re.compile(r"usage=\{.*\}\)$" if sys.version_info < (3, 11) else "$^")
+"""There, create_agent does not hand on callbacks to its model: see docs/limits.md."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -42,7 +44,7 @@ def said(notebook: Any) -> list[list[str]]:
     cells = []
     for cell in notebook["cells"]:
         texts = (text(one["text"] if "text" in one else one["data"]["text/plain"]) for one in cell.get("outputs", ()))
-        cells.append([EVENTS.sub("SEQ", TIMES.sub("AT", IDS.sub("ID", one))) for one in texts])
+        cells.append([USAGE.sub("", EVENTS.sub("", TIMES.sub("", IDS.sub("ID", one)))) for one in texts])
     return cells
 
 
