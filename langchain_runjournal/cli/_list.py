@@ -12,7 +12,7 @@ from .._journal import RunJournal
 from ..events import Run, RunStatus
 from ._find import Ids, owner_of
 from ._settings import Settings, common, option
-from ._words import STYLES, ago, lasting, one_line, run_data, standing, to_json, tokens
+from ._words import STYLES, ago, one_line, roughly, run_data, standing, to_json, tokens
 
 _EPILOG = """\b
 Examples:
@@ -57,31 +57,34 @@ def _json(run: Run, ids: Ids) -> str:
 
 
 def _table(journal: RunJournal, runs: list[Run], ids: Ids, wide: bool) -> Table:
+    """What does not fit into a narrow one is left out, but for the marks: they stand below the status then."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("run", no_wrap=True, style="bold")
-    table.add_column("thread", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 10)
+    table.add_column("thread", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 12)
     if wide:
         table.add_column("name", no_wrap=True, overflow="ellipsis", max_width=20)
-    table.add_column("status", no_wrap=not wide)
+    table.add_column("status")
     table.add_column("begun", no_wrap=True)
     table.add_column("took", no_wrap=True, justify="right")
     table.add_column("events", no_wrap=True, justify="right")
     if wide:
         table.add_column("usage", no_wrap=True)
-    table.add_column("marks", overflow="fold")
+        table.add_column("marks")
     now = time.time()
     for run in runs:
-        usage = tokens(run.usage)
+        status = Text(standing(run), style=STYLES[run.status])
+        mark = Text(", ".join(marks(journal, run)), style="yellow")
+        if mark and not wide:
+            status.append("\n").append_text(mark)
         row = [
             Text(one_line(ids.short(run.run_id))),
             Text(one_line(run.thread_id or "")),
             *([Text(one_line(run.name or ""))] if wide else []),
-            Text(standing(run), style=STYLES[run.status]),
+            status,
             Text(ago(run.started_at, now)),
-            Text(lasting((run.ended_at or now) - run.started_at)),
+            Text(roughly((run.ended_at or now) - run.started_at)),
             Text(f"{run.last_seq:,}"),
-            *([Text(usage, style="dim")] if wide else []),
-            Text(", ".join(marks(journal, run)), style="yellow"),
+            *([Text(tokens(run.usage), style="dim"), mark] if wide else []),
         ]
         table.add_row(*row)
     return table

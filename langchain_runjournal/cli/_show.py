@@ -182,7 +182,7 @@ def _arguments(args: Any) -> str:
 def _settlement(settings: Settings, data: Mapping[str, Any]) -> None:
     written = [one for one in data.get("messages") or () if isinstance(one, Mapping)]
     late = " (late)" if data.get("late") else ""
-    line = Text(f"\nSettled{late}: ", style="bold").append(one_line(str(data.get("outcome", "settled"))), style="green")
+    line = Text(f"\nSettlement{late}: ", style="bold").append(one_line(str(data.get("outcome", "settled"))), style="green")
     if data.get("reason"):
         line.append(clean(f" ({data['reason']})"), style="dim")
     if isinstance(data.get("at"), float):

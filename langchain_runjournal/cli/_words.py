@@ -83,6 +83,15 @@ def lasting(seconds: float) -> str:
     return f"{hours} h {minutes:02} min"
 
 
+def roughly(seconds: float) -> str:
+    """The same in one figure, for a table."""
+    if seconds < 59.95:
+        return lasting(seconds)
+    if seconds < 90 * MINUTE:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / HOUR:.0f} h" if seconds < 36 * HOUR else f"{seconds / DAY:.0f} days"
+
+
 def number(count: float) -> str:
     """A number of tokens, in brief."""
     if count < 1_000:
