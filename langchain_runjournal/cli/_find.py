@@ -61,7 +61,9 @@ class Ids:
         for other in (*self._sorted[max(place - 1, 0) : place], *self._sorted[place + 1 : place + 2]):
             same = next((at for at, (a, b) in enumerate(zip(run_id, other, strict=False)) if a != b), len(other))
             least = max(least, same + 1)
-        return run_id[:least].rstrip("-") if len(run_id) > least else run_id
+        while run_id[least - 1 : least] == "-":
+            least += 1
+        return run_id[:least]
 
     def beginning_with(self, start: str) -> list[str]:
         """The ids that begin so."""

@@ -71,18 +71,21 @@ def _table(journal: RunJournal, runs: list[Run], ids: Ids, wide: bool) -> Table:
         table.add_column("usage", no_wrap=True)
         table.add_column("marks")
     now = time.time()
+    width = max(len(ids.short(run.run_id)) for run in runs)
     for run in runs:
+        took = (run.ended_at or now) - run.started_at
+        has_gone = owner_of(journal, run) == "gone"  # nobody knows for how long it had been at work
         status = Text(standing(run), style=STYLES[run.status])
         mark = Text(", ".join(marks(journal, run)), style="yellow")
         if mark and not wide:
             status.append("\n").append_text(mark)
         row = [
-            Text(one_line(ids.short(run.run_id))),
+            Text(one_line(max(ids.short(run.run_id), run.run_id[:width].rstrip("-"), key=len))),
             Text(one_line(run.thread_id or "")),
             *([Text(one_line(run.name or ""))] if wide else []),
             status,
             Text(ago(run.started_at, now)),
-            Text(roughly((run.ended_at or now) - run.started_at)),
+            Text("" if has_gone else roughly(took)),
             Text(f"{run.last_seq:,}"),
             *([Text(tokens(run.usage), style="dim"), mark] if wide else []),
         ]

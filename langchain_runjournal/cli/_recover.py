@@ -61,7 +61,8 @@ def recover(settings: Settings, graph: str | None) -> int:
             _tell(settings, run.run_id, run.thread_id, "needs_graph", None, graph=_graph_name(run))
     if left:
         names = ", ".join(sorted({_graph_name(run) for run in left}))
-        needed = "settled by their graph" if name is None else f"settled by another graph than {name}"
+        whose = "its" if len(left) == 1 else "their"
+        needed = f"settled by {whose} graph" if name is None else f"settled by another graph than {name}"
         to_do = f"{names}. Use `runjournal recover --graph module:attribute`."
         settings.say(f"runjournal: {plural(len(left), 'run')} must be {needed}: {to_do}", "yellow")
     elif not ended and not settlements:

@@ -34,6 +34,7 @@ _OUTCOMES: Final = {
     "complete": "green",
     "failed": "red",
     "cut off": "magenta",
+    "not finished": "magenta",
     "waits for a human": "yellow",
     "open": "cyan",
 }
@@ -49,6 +50,7 @@ def show(settings: Settings, run: str) -> None:
         found = find(journal, run)
         story = Story(events_of(journal, found.run_id))
         owner = owner_of(journal, found)
+        story.close(found, owner == "gone")
         steps = next_steps(found, owner, story)
         if settings.as_json:
             settings.line(
@@ -109,7 +111,9 @@ def _rows(run: Run, owner: str, story: Story) -> Iterator[tuple[str, Text]]:
         yield "continues", Text(one_line(run.continues))
     for model, usage in run.usage.items():
         yield "usage", Text(one_line(f"{model}: {_usage(usage)}"))
-    shown = {key: value for key, value in run.metadata.items() if not key.startswith("runjournal_")}
+    shown = {
+        key: value for key, value in run.metadata.items() if not key.startswith("runjournal_") and value != run.thread_id
+    }
     if run.metadata.get(GRAPH):
         yield "graph", Text(one_line(str(run.metadata[GRAPH])))
     if shown:

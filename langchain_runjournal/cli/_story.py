@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import DELTA, Event
+from ..events import DELTA, Event, Run
 from ._words import content_text
 
 
@@ -28,12 +28,13 @@ class Call:
     call_id: str | None = None
     tool_call_id: str | None = None
     outcome: str = "open"
-    """"open", "complete", "cut off", "failed", "replaced" or, of a tool, "waits for a human"."""
+    """"open", "complete", "cut off", "failed", "replaced" or, of a tool, "waits for a human" or "not finished"."""
     why: str | None = None
     ended: float | None = None
     deltas: int = 0
     first: float | None = None
     """When the first delta came."""
+    last: float | None = None
     late: bool = False
     usage: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,13 +75,22 @@ class Story:
         for event in events:
             self.read(event)
 
+    def close(self, run: Run, is_abandoned: bool) -> None:
+        """Nobody works on it any more, or maybe somebody does: what is open then."""
+        for call in self.calls:
+            if call.outcome == "open" and (run.ended or is_abandoned):
+                # Of a process that was killed, nothing says so.
+                call.outcome = "cut off" if call.kind == "model" else "not finished"
+                call.why = run.cause
+                call.ended = call.last or self.last_at
+
     def read(self, event: Event) -> None:
         """One more event."""
         self.last_at = event.at
         if event.kind == DELTA:
             call = self._begin(event)
             call.deltas += 1
-            call.first = call.first or event.at
+            call.first, call.last = call.first or event.at, event.at
             return
         data = event.data
         for replaced in (*_list(data.get("replaces")), *_list(data.get("unused"))):
