@@ -14,8 +14,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[cli]' --group lint --group look --group build
 	@touch $(READY)
 
-demo: $(READY)  ## a run is written, its writer killed, and everything read back
-	@$(BIN)/python examples/demo.py
+demo: $(READY)  ## an agent is cut off three times, with a journal and without one: see what is left
+	@$(BIN)/python -m langchain_runjournal demo
 
 test: $(READY)  ## all tests, real kills included
 	$(BOUND) $(BIN)/python -m pytest -q

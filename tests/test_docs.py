@@ -75,16 +75,6 @@ def test_named_errors_exist() -> None:
     assert {"WriteFailed", "RunFenced"} <= named
 
 
-def test_the_demo_runs() -> None:
-    """What `make demo` starts; it checks itself, too."""
-    done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("kill -9: the process ended with -9") == 2
-    assert "    tool: flight booked\n    tool: hotel booked\n    tool (made up): Interrupted" in done.stdout
-    assert "I have been given: human, ai, tool, tool, tool, human." in done.stdout
-    assert "Missing: 0." in done.stdout
-
-
 def test_every_make_target_in_the_readme_exists() -> None:
     """And the other way round: the ones that a user needs are named."""
     makefile = (ROOT / "Makefile").read_text()

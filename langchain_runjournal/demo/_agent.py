@@ -59,7 +59,7 @@ class Travel:
         results = [one for one in before if one.type == "tool"]
         if results:
             done = ", ".join(one.text for one in results if not is_synthetic(one))
-            return f"So far: {done}. Only the rest is open: shall I try that again?"
+            return f"{done}. Shall I try the rest?"
         said = next((one.text for one in reversed(before) if one.type == "ai"), "")
         for whole in _SAYS.values():
             if said and whole.startswith(said.rstrip()):

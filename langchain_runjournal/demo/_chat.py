@@ -288,7 +288,7 @@ class Chat:
 
 def _show_result(screen: Screen, message: ToolMessage) -> None:
     if is_synthetic(message):
-        screen.rows(told(message), indent=9)
+        screen.rows(screen.marked(*told(message), screen.width - 10), indent=9)
     else:
         sign = ("✗ ", "bold red") if message.status == "error" else ("✓ ", "bold green")
         screen.line(sign, clean(message.text), indent=9)
@@ -332,6 +332,5 @@ class Answer:
     def stop(self) -> None:
         """It was stopped, here."""
         if not self._is_stopped:
-            self._begin()
             self._screen.mark("■ Stop", _STOP)
         self._is_stopped = True

@@ -15,6 +15,7 @@ from typing import IO, Final, cast
 
 from ._sides import DemoFailed
 
+_MODULE: Final = f"{__package__}._killed"
 _LONG: Final = 60.0
 _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has but one way, and it is as rude
 
@@ -28,7 +29,7 @@ class Child:
         self._heard: asyncio.Queue[list[str] | None] = asyncio.Queue()
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        command = [sys.executable, "-m", f"{__package__}._killed", str(directory), thread_id, str(pace)]
+        command = [sys.executable, "-m", _MODULE, str(directory), thread_id, str(pace)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 command,

@@ -43,10 +43,10 @@ def _table(screen: Screen, titles: Sequence[tuple[str, str]], columns: Sequence[
 
 def _cells(screen: Screen, left: Left, inner: int) -> tuple[Group, Group, Group]:
     room = inner - 8
-    holds = _messages(screen, left.thread, 2 * room)
+    holds = _messages(screen, left.thread, room, 2)
     if not any(one.type == "ai" for one in left.thread):
         holds.add_row("", Text("nothing of the answer", style="bold red"))
-    sent = _messages(screen, left.sent, room)
+    sent = _messages(screen, left.sent, room, 1)
     if gone := left.gone():
         is_result = all(one.type == "tool" for one in gone)
         words = ("result is", "results are") if is_result else ("message is", "messages are")
@@ -78,11 +78,11 @@ def refusal(left: Left) -> str:
     return f"Refused (error 400): {problems[0]}"
 
 
-def _messages(screen: Screen, messages: Sequence[BaseMessage], room: int) -> Table:
+def _messages(screen: Screen, messages: Sequence[BaseMessage], room: int, lines: int) -> Table:
     grid = _grid()
     for message in messages:
         name = who(message)
-        grid.add_row(Text(name, style=STYLES.get(name, "")), screen.signs(told(message, room)))
+        grid.add_row(Text(name, style=STYLES.get(name, "")), screen.marked(*told(message, room * lines), room))
     return grid
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -171,12 +172,12 @@ class Play:
 
         await child.answer(show, lambda: _words("".join(heard)) >= _WORDS)
         status = await child.kill(show)
-        self._cut(f"■ kill -9 (it ended with {status})")
+        self._cut("■ kill -9")
         reports = await pair.journal.arecover(pair.attached.agent)
         added = sum(len(one.messages) for one in reports)
-        self._screen.line(
-            (f"The next process opens the journal: {count(added, 'message is', 'messages are')} recovered.", "dim"), indent=2
-        )
+        found = count(added, "message", "messages")
+        gone = f"It ended with {status}. The next process recovers {found}."
+        self._screen.line((gone, "dim"), indent=9)
         return await self._left(pair, 2, "".join(heard), [])
 
     def _cut(self, sign: str) -> None:
@@ -210,21 +211,21 @@ class Play:
         table.add_row(f"Of {len(scenes)} next messages", *(_next(one, len(scenes)) for one in refused))
         screen.line("")
         screen.console.print(Rule(Text("What was kept", style="bold"), align="left", style="dim"), width=screen.width)
-        screen.console.print(table, width=screen.width, highlight=False)
+        screen.console.print(Padding(table, (0, 0, 0, 1)), width=screen.width, highlight=False)
         screen.line("")
 
     def _leave(self, pair: Pair, runs: list[Run]) -> None:
         from ..view import page
 
         screen = self._screen
-        screen.whole("More of it: ", (f"runjournal --journal {self._directory / 'runs.db'} list", "green"))
+        screen.whole(" More of it: ", (f"runjournal --journal {self._directory / 'runs.db'} list", "green"))
         if not runs:
             screen.line(("The journal has recorded no run, so there is no timeline.", "red"))
             return
         path = self._directory / "timeline.html"
         html = page([(run, pair.journal.read(run.run_id)) for run in runs], title="Cut off three times")
         path.write_text(html, encoding="utf-8")
-        screen.whole("The three runs, as a picture: ", (str(path), "bold"))
+        screen.whole(" The three runs, as a picture: ", (str(path), "bold"))
 
 
 def _words(text: str) -> int:

@@ -27,7 +27,7 @@ _BECAUSE: Final = {
     "disconnect": "the connection was lost",
 }
 _PLAIN: Final = str.maketrans(
-    {"■": "#", "✓": "+", "✗": "x", "…": ".", "✂": "#", "◇": "*", "▸": ">", "·": "-", "“": '"', "”": '"'}
+    {"■": "#", "✓": "+", "✗": "x", "…": "...", "✂": "#", "◇": "*", "▸": ">", "·": "-", "“": '"', "”": '"'}
 )
 
 
@@ -107,6 +107,8 @@ class Screen:
 
     def mark(self, sign: str, style: str) -> None:
         """What happened to it, right behind it."""
+        if not self._column:
+            self.begin("")
         if self._column + cell_len(sign) + 1 > self.width - 1:
             self._break(1)
         self._put(self.signs(Text.assemble("" if self._column == self._margin else " ", (sign, style))))
@@ -121,6 +123,13 @@ class Screen:
         if self._column:
             self._put(Text("\n"))
         self._column, self._space = 0, False
+
+    def marked(self, text: str, mark: str, style: str, width: int) -> Text:
+        """A text and its mark, which is not broken if it can be helped."""
+        last = Text(text).wrap(self.console, width)[-1] if text else Text()
+        last.rstrip()
+        space = "" if not (mark and text) else " " if cell_len(f"{last.plain} {mark}") <= width else "\n"
+        return self.signs(Text.assemble(text + space, (mark, style)))
 
     def shortened(self, text: str, room: int) -> Text:
         """The text, with an ellipsis where it is longer."""
@@ -154,21 +163,22 @@ def asked(message: BaseMessage) -> str:
     return " · ".join(f"{name} {', '.join(given)}" for name, given in named.items())
 
 
-def told(message: BaseMessage, room: int | None = None, why: bool = False) -> Text:
-    """What a message says, with marks where it was cut off or filled in; no longer than `room`."""
-    text, marks = clean(message.text).strip(), ""
+def told(message: BaseMessage, room: int | None = None) -> tuple[str, str, str]:
+    """What a message says, no longer than `room`; and a mark with its style where it was cut off, filled in, or asks."""
+    text, mark, style = clean(message.text).strip(), "", ""
     if is_partial(message):
-        marks, style = " ✂ cut off" + (f": {because(message)}" if why else ""), "bold yellow"
+        mark, style = "✂ cut off", "bold yellow"
     elif is_synthetic(message):
         # The first clause says it all to a person; the rest is for the model.
-        text, marks, style = text.partition(";")[0], " ◇ filled in", "bold yellow"
+        text, mark, style = text.partition(";")[0], "◇ filled in", "bold yellow"
     elif asks := asked(message):
-        marks, style = f" ▸ {asks}", "magenta"
-        if room is not None and cell_len(text + marks) > room:
-            text = ""
+        mark, style = f"▸ {asks}", "magenta"
     if room is not None:
-        text = _shortened(text, max(12, room - cell_len(marks)), keep_end=is_partial(message))
-    return Text.assemble(text, (marks if text else marks.lstrip(), style) if marks else "")
+        room -= cell_len(mark) + 1 if mark else 0
+        if style == "magenta" and cell_len(text) > room:
+            text = ""
+        text = _shortened(text, max(12, room), keep_end=is_partial(message))
+    return text, mark, style
 
 
 def _shortened(text: str, room: int, keep_end: bool = False) -> str:
