@@ -20,6 +20,8 @@ Origin: TypeAlias = Literal["input", "streamed", "partial", "recovered", "synthe
 Fact: TypeAlias = tuple[int, int, str, str]
 """What is known of a tool call: the seq of its beginning and of its end (0: none), its outcome, and the text of that."""
 
+_WITH_MESSAGE: Final = ("llm.human.input", "llm.ai.response", "llm.tool.result")
+_NO_MESSAGE: Final = object()
 _STATES: Final[Mapping[str, State]] = {"error": "failed", "interrupted": "waiting"}
 
 
@@ -117,9 +119,9 @@ def _messages(run_id: str, events: Sequence[Event]) -> tuple[list[dict[str, Any]
     for choose in (_all, _readable, _words_only):
         some = choose(run_id, events)
         try:
-            found = _transcript.transcript(run_id, some)
-            fine = [one for one in found if isinstance(one.get("type"), str) and isinstance(one.get("data"), Mapping)]
-            return fine, len(events) - len(some) + len(found) - len(fine)
+            every = _transcript.transcript(run_id, some)
+            found = [one for one in every if _is_message(one)]
+            return found, len(events) - len(some) + len(every) - len(found)
         except Exception:  # noqa: BLE001, S112 - any JSON may be in them
             continue
     return [], len(events)
@@ -140,13 +142,20 @@ def _words_only(run_id: str, events: Sequence[Event]) -> Sequence[Event]:
 def _is_readable(run_id: str, event: Event) -> bool:
     if event.kind == DELTA:
         return bool(plain([event._value], "?"))
-    if isinstance(event.data.get("message"), Mapping) and not isinstance(event.data["message"].get("data"), Mapping):
+    if event.kind in _WITH_MESSAGE and not _is_message(event.data.get("message", _NO_MESSAGE)):
         return False
     try:
         _transcript.transcript(run_id, [event])
     except Exception:  # noqa: BLE001 - see above
         return False
     return True
+
+
+def _is_message(found: object) -> bool:
+    """Whether it can be shown. A tool may give something else than a message, and that is none of the conversation."""
+    if found is _NO_MESSAGE:
+        return True
+    return isinstance(found, Mapping) and isinstance(found.get("type"), str) and isinstance(found.get("data"), Mapping)
 
 
 def _requests(fields: Mapping[str, Any]) -> list[Request]:

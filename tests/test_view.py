@@ -1,0 +1,437 @@
+"""The page of a run: what it says, that nothing in it runs, that it can always be written."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import langchain_runjournal
+from langchain_runjournal import Run, RunStatus
+from langchain_runjournal._view_html import duration, moment, safe
+from langchain_runjournal.view import fragment, page, summary
+from tests.test_timeline import DAY, Story, made_up, message, result, settled, stopped
+
+VOID = {"meta", "br"}
+EVIL = "<script>alert(1)</script> ]]> --> \"x\" onload='y' </title></style><img src=x onerror=alert(2)> &lt; %s {0}"
+LOADS = {"src", "srcset", "data", "poster", "background", "action", "formaction", "xlink:href", "ping", "manifest", "cite"}
+
+
+class Reader(HTMLParser):
+    """What a page is made of; complains of what is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), attrs
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        elif tag == "br":
+            self.texts.append("\n")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+def check_whole(html: str, *, document: bool = True) -> Reader:
+    """Each tag is closed in its turn, ids are there once, links lead somewhere, nothing can run, and it can be written."""
+    assert html.encode().decode() == html
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", html)
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    ids = [attrs["id"] for _, attrs in reader.tags if "id" in attrs]
+    assert len(set(ids)) == len(ids)
+    for tag, attrs in reader.tags:
+        assert tag not in ("script", "iframe", "object", "embed", "link", "img", "form", "base", "foreignobject", "use")
+        assert not [name for name in attrs if name.startswith("on") or name in LOADS]
+        href = attrs.get("href")
+        if href is not None:
+            assert tag == "a"
+            assert href.removeprefix("#") in ids
+    assert html.startswith("<!DOCTYPE html>") == document
+    return reader
+
+
+def read(story: Story) -> Reader:
+    return check_whole(page([(story.run, story.events)]))
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_sentence_says_what_happened() -> None:
+    """Interrupted, by what, after how long, how far the tools came, and that the thread was made whole."""
+    text = read(stopped()).text.replace("\xa0", " ")
+    assert "Interrupted: stop, after 1.6 s" in text
+    assert "2 of 3 tools had finished. The thread was made whole with 2 messages." in text
+    assert "cut off: stop" in text
+
+
+@pytest.mark.parametrize(
+    ("story", "words"),
+    [
+        (Story().begin().answers("m", "a").ends(), "Completed in"),
+        (Story().begin().says("m", "a").ends("failed", error="ValueError: boom"), "ValueError: boom."),
+        (Story().begin().says("m", "a"), "Running, "),
+        (Story().begin().answers("m", "a").add("run.pause", {"interrupts": [{"value": "Refund it?"}]}), "Asked: Refund it?"),
+        (Story().begin().ends("interrupted", "crash", settled=False, problem="disk"), "Not settled yet: disk"),
+        (Story().begin().add("run.lost", {"events": 12}).ends(), "12 events could not be kept"),
+        (Story().begin().add("run.settled", {"outcome": "whole"}).ends("interrupted", "stop"), "The thread lacked nothing"),
+        (
+            Story().begin().add("run.settled", {"outcome": "left_alone", "reason": "no key"}).ends("failed"),
+            "left as it is: no key",
+        ),
+        (Story().add("run.start"), "Nothing was said that a thread would hold"),
+        (Story(), "Running"),
+    ],
+)
+def test_what_became_of_a_run_is_said_in_words(story: Story, words: str) -> None:
+    """Whatever became of it."""
+    assert words in read(story).text
+
+
+def test_the_origin_of_each_message_is_shown() -> None:
+    """With the words of the code base, in the order of the thread."""
+    reader = read(stopped())
+    items = [
+        attrs["class"] or "" for tag, attrs in reader.tags if tag == "li" and "rj-message" in (attrs.get("class") or "")
+    ]
+    assert [name.split("rj-from-")[1] for name in items] == ["input", "streamed", "recovered", "tool", "synthetic"]
+    assert "Made up by the settlement: it was running." in reader.text
+    assert "checkpoint-2" in reader.text
+
+
+def test_a_partial_answer_shows_where_it_was_cut_off() -> None:
+    """Right behind its last word."""
+    story = (
+        Story()
+        .begin()
+        .says("m", "It will rain wi")
+        .add("llm.ai.partial", {"cause": "stop"}, "m")
+        .ends("interrupted", "stop")
+    )
+    assert "It will rain wi ✂ cut off here: stop" in read(story).text
+
+
+def test_a_running_answer_is_not_said_to_be_cut_off() -> None:
+    """It is still being said."""
+    text = read(Story().begin().says("m", "It will")).text
+    assert "It will … still being said" in text
+    assert "cut off" not in text
+
+
+def test_thinking_arguments_results_and_errors_are_there() -> None:
+    """What a call was, is in its details; what the thread does not hold stands there as well."""
+    story = Story().begin().answers("h", "a plan", role="helper")
+    content = [{"type": "thinking", "thinking": "deep thoughts", "signature": "s"}, {"type": "text", "text": "words"}]
+    story.says("m").add("llm.ai.response", message("ai", content), "m").starts("c1")
+    text = read(story.add("tool.error", {"tool_call_id": "c1", "error": "ValueError: x"}, "run-c1").ends()).text
+    for words in ("a plan", "deep thoughts", "words", "q: c1", "ValueError: x", "helper"):
+        assert words in text
+
+
+def test_several_runs_stand_one_after_the_other() -> None:
+    """With a table of contents, and ids of their own, even if a run is there twice."""
+    one, two = stopped(), Story("other").begin().answers("m", "a").ends()
+    reader = check_whole(
+        page([(one.run, one.events), (two.run, two.events), (one.run, one.events)], title="What <happened>")
+    )
+    assert "What <happened>" in reader.text
+    links = [attrs["href"] for tag, attrs in reader.tags if tag == "a" and (attrs["href"] or "").count("-") == 1]
+    assert len(links) == 3
+    assert [tag for tag, _ in reader.tags if re.fullmatch("h[12]", tag)] == ["h1", "h2", "h2", "h2"]
+
+
+def test_no_run_at_all() -> None:
+    """A page that says so."""
+    assert "0 runs" in check_whole(page([])).text
+
+
+def test_a_run_without_its_events() -> None:
+    """A summary says what the run says of itself."""
+    run = Run(run_id="r", status=RunStatus.FAILED, error="ValueError: <b>", ended_at=3.0, started_at=1.0, settled=False)
+    text = check_whole(summary(run), document=False).text
+    assert "Failed after 2.0\xa0s" in text
+    assert "ValueError: <b>" in text
+    assert "not yet" in text
+
+
+def test_the_picture_has_an_alternative_in_words() -> None:
+    """For those who do not see it: a label, and each call in a list."""
+    reader = read(stopped())
+    (label,) = [attrs["aria-label"] for _, attrs in reader.tags if attrs.get("role") == "img"]
+    assert "3 tool calls in 3 lanes, 2 with a result, cut off after" in (label or "").replace("\xa0", " ")
+    words = reader.text.split("The time line in words")[1]
+    assert "search · not ended" in words.replace("\xa0", " ")
+
+
+def test_headings_go_down_step_by_step() -> None:
+    """One first heading, and none is left out."""
+    levels = [int(tag[1]) for tag, _ in read(stopped()).tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_a_silence_is_shown_as_a_break() -> None:
+    """With how long it was; and what comes behind it counts from there."""
+    story = Story().begin().answers("m", *"abcdefgh").add("run.pause")
+    story.at += 3 * DAY
+    text = read(story.answers("n", *"abcdefgh").ends()).text.replace("\xa0", " ")
+    assert "3 d" in text
+    assert "+500 ms" in text
+
+
+# --- nothing runs -----------------------------------------------------------------------------------------------------
+
+
+def evil() -> Story:
+    """Everything that a run can hold is an attack."""
+    story = Story(f"run {EVIL}").add(
+        "run.start", {"thread_id": EVIL, "name": EVIL, "metadata": {"runjournal_continues": EVIL}}
+    )
+    story.add("llm.human.input", message("human", EVIL, name=EVIL)).add("llm.human.input", message(EVIL, EVIL))
+    story.says("h", EVIL, model=EVIL, role=EVIL, node=EVIL, inside=EVIL).add("llm.error", {"error": EVIL}, "h")
+    calls = [{"id": EVIL, "name": EVIL, "args": {EVIL: EVIL}, "type": "tool_call"}]
+    content = [{"type": "thinking", "thinking": EVIL, "signature": "s"}, {"type": "text", "text": EVIL}, {"type": EVIL}]
+    story.says(EVIL, model=EVIL).add("llm.ai.response", message("ai", content, id=EVIL, tool_calls=calls), EVIL)
+    story.add("tool.start", {"tool_call_id": EVIL, "name": EVIL, "args": {EVIL: EVIL}}, f"tool {EVIL}")
+    story.add("llm.tool.result", {"tool_call_id": EVIL, **result(EVIL, EVIL)}, f"tool {EVIL}")
+    story.add("tool.start", {"name": EVIL, "args": EVIL}, "t2").add("tool.error", {"error": EVIL}, "t2")
+    story.says("p", EVIL).add("llm.ai.partial", {"cause": EVIL}, "p").add(
+        "run.pause", {"interrupts": [{"value": EVIL}, EVIL]}
+    )
+    story.add("run.stop", {"cause": EVIL}).add("run.lost", {"events": EVIL})
+    story.add(
+        "run.settled",
+        {"outcome": EVIL, "reason": EVIL, "before": EVIL, "after": EVIL, "messages": [{"id": EVIL, "origin": EVIL}]},
+    )
+    story.add("run.settled", settled((EVIL, EVIL, "recovered"), outcome="held", reason=EVIL))
+    usage = {EVIL: {"calls": 1, "incomplete": EVIL, "input_tokens": EVIL}, "x": EVIL}
+    return story.ends("interrupted", EVIL, error=EVIL, usage=usage, settled=False, problem=EVIL)
+
+
+def test_what_a_user_wrote_is_shown_and_never_run() -> None:
+    """Wherever it stands: in words, names, ids, arguments, errors, causes."""
+    story = evil()
+    for html in (page([(story.run, story.events)] * 2, title=EVIL), fragment(story.run, story.events), summary(story.run)):
+        text = check_whole(html, document=html.startswith("<!")).text
+        assert "<script>alert(1)</script>" in text
+        assert "<script" not in html.lower()
+        assert "onerror=alert(2)>" not in html
+
+
+def test_the_check_of_what_runs_can_fail() -> None:
+    """A page with a script, a link elsewhere, or an open tag does not pass it."""
+    for bad in (
+        "<script></script>",
+        '<a href="x:y">z</a>',
+        "<p>",
+        "<b></i></b>",
+        '<p onclick="x"></p>',
+        "\x00",
+        '<img src="x">',
+    ):
+        with pytest.raises(AssertionError):
+            check_whole(bad, document=False)
+
+
+def test_the_page_forbids_whatever_could_be_loaded() -> None:
+    """By a policy in its head, before anything else that could be."""
+    story = stopped()
+    html = page([(story.run, story.events)])
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in html
+    assert html.index("Content-Security-Policy") < html.index("<style")
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|javascript:", html)
+
+
+@pytest.mark.parametrize(
+    "odd", ["\ud800", "a\udfffb", "\x00", "\x1b]0;title\x07", "\x7f", "\x85", "\ufffe", "\U0001ffff", "\r"]
+)
+def test_what_no_file_can_hold_does_not_break_it(odd: str) -> None:
+    """Halves of pairs, control characters and what is no character become visible signs."""
+    story = Story().begin(odd).answers("m", odd).ends()
+    assert odd not in page([(story.run, story.events)])
+    read(story)
+
+
+@given(st.text())
+def test_safe_text_is_the_same_text(text: str) -> None:
+    """What can be written comes back as it was, from an element and from an attribute."""
+    reader = Reader()
+    reader.feed(f'<p title="{safe(text)}">{safe(text)}</p>')
+    reader.close()
+    odd = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]|[^\x00-\U0001fffd]|[\ufdd0-\ufdef\ufffe\uffff]")
+    if not odd.search(text):
+        assert reader.text == text
+        assert reader.tags == [("p", {"title": text})]
+
+
+# --- how large it gets ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_100_000_tokens_and_500_tools_stays_small() -> None:
+    """Its text is there whole, and once; the page stays far below 5 MB."""
+    tokens = [f"t{number} " for number in range(100_000)]
+    ids = tuple(f"c{number}" for number in range(500))
+    story = Story().begin().answers("m", *tokens, tools=ids, wait=0.001).starts(*ids)
+    for id in ids:
+        story.add("llm.tool.result", {"tool_call_id": id, **result(id, "<y>" * 4000)}, f"run-{id}", wait=0.1)
+    html = page([(story.run, story.ends("interrupted", "crash").events)])
+    assert html.count("".join(tokens)) == 1
+    assert html.count("t99999 ") == 1
+    assert len(html.encode()) < 4_000_000
+    assert "more characters" in html
+    check_whole(html)
+
+
+def test_500_tools_at_once_are_all_drawn() -> None:
+    """As one shape, since nobody could read their names."""
+    ids = [f"c{number}" for number in range(500)]
+    story = Story().begin().starts(*ids).gives(*ids, wait=0.01).ends()
+    html = page([(story.run, story.events)])
+    (shape,) = re.findall(r'<path class="rj-result" d="([^"]*)"', html)
+    assert shape.count("M") == 500
+    assert "500 tool calls, up to 500 at once" in html
+
+
+def test_of_very_many_calls_and_messages_the_page_says_what_it_leaves_out() -> None:
+    """The first and the last are there, the number of the others, and where they can be had."""
+    story = Story().begin()
+    for number in range(10_000):
+        story.answers(f"m{number}", f"answer {number}.", wait=0.01)
+    html = page([(story.run, story.ends().events)])
+    text = check_whole(html).text
+    assert "9,001 messages are left out here; runjournal export has them." in text
+    assert "9,000 calls are left out here" in text
+    assert "answer 0." in text
+    assert "answer 9999." in text
+    assert "answer 5000." not in text
+    assert len(html) < 3_000_000
+
+
+def test_what_is_long_is_cut_with_a_count() -> None:
+    """Arguments and results of tools; never what a model has said."""
+    story = Story().begin().answers("m", "w" * 50_000, tools=("c1",))
+    story.add("tool.start", {"tool_call_id": "c1", "name": "search", "args": {"q": "a" * 5000}}, "run-c1")
+    story.add("llm.tool.result", {"tool_call_id": "c1", **result("c1", "r" * 9000)}, "run-c1")
+    text = read(story.ends()).text
+    assert "w" * 50_000 in text
+    assert "… 5,000 more characters" in text
+    assert "… 3,003 more characters" in text
+
+
+# --- in a notebook ----------------------------------------------------------------------------------------------------
+
+
+def selectors(css: str) -> list[str]:
+    """The selectors of a style sheet, from inside of its conditions as well."""
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.S)
+    css = re.sub(r"@media[^{]*\{((?:[^{}]*\{[^{}]*\})*)\}", r"\1", css)
+    depth_split = re.compile(r",(?![^()]*\))")
+    return [one.strip() for rule in re.findall(r"([^{}]+)\{[^{}]*\}", css) for one in depth_split.split(rule)]
+
+
+def test_the_rules_of_a_fragment_touch_nothing_else() -> None:
+    """Each stands under its one class."""
+    story = stopped()
+    html = fragment(story.run, story.events)
+    (css,) = re.findall("<style>(.*?)</style>", html, re.S)
+    found = selectors(css)
+    assert len(found) > 80
+    for selector in found:
+        assert re.search(r"(^|\s)\.rj(?![\w-])", selector), selector
+    assert "@import" not in css
+    assert "@font-face" not in css
+
+
+def test_the_check_of_rules_can_fail() -> None:
+    """A rule for the body, or one in a condition, is found."""
+    found = selectors("body{a:b}@media print{.rj x{a:b}h1,.rj :is(a,b){c:d}}")
+    assert found == ["body", ".rj x", "h1", ".rj :is(a,b)"]
+
+
+def test_a_fragment_follows_the_theme_of_the_notebook() -> None:
+    """Jupyter's, VS Code's, and elsewhere that of the system."""
+    css = fragment(Run(run_id="r"), ())
+    for words in (
+        '[data-jp-theme-light="false"] .rj',
+        '[data-jp-theme-light="true"] .rj',
+        ".vscode-dark .rj",
+        "color-scheme:light dark",
+    ):
+        assert words in css
+
+
+def test_without_its_styles_a_fragment_reads_from_top_to_bottom() -> None:
+    """As where a repository shows a notebook: the words stand apart, lines end where they did."""
+    story = Story().begin("one\ntwo").says("m", "It will rain wi")
+    story.add("llm.ai.partial", {"cause": "stop"}, "m").starts("c1").ends("interrupted", "stop")
+    html = re.sub(r"<style>.*?</style>", "", fragment(story.run, story.events), flags=re.S)
+    reader = check_whole(html, document=False)
+    assert "one\ntwo" in reader.text
+    assert "one<br>two" in html
+    assert "It will rain wi ✂ cut off here" in reader.text
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 ms"), (0.25, "250 ms"), (0.9999, "1.0 s"), (3.21, "3.2 s"), (59.96, "1 min"), (80, "1 min 20 s"), (3600, "1 h"),
+     (7500, "2 h 5 min"), (3 * DAY + 14_400, "3 d 4 h"), (1e11, "1157407 d 9 h")],
+)  # fmt: skip
+def test_spans_of_time(seconds: float, words: str) -> None:
+    """As a person would say them."""
+    assert duration(seconds).replace("\xa0", " ") == words
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [(1, "1970-01-01 00:00:01"), (951_782_400, "2000-02-29 00:00:00"), (1_795_045_986.9, "2026-11-18 23:53:06"),
+     (4_107_542_400, "2100-03-01 00:00:00"), (253_402_300_799, "9999-12-31 23:59:59")],
+)  # fmt: skip
+def test_moments(at: float, words: str) -> None:
+    """In UTC, without a clock or a calendar of the machine."""
+    assert f">{words} UTC<" in moment(at)
+
+
+def test_the_style_is_part_of_the_package() -> None:
+    """Where the package is, its style sheet is."""
+    assert (Path(langchain_runjournal.__file__).parent / "view.css").is_file()
+
+
+def test_a_made_up_id_is_the_one_of_the_settlement() -> None:
+    """The ids that the tests use are those that `_pairs.answer` gives."""
+    from langchain_core.messages import AIMessage
+
+    from langchain_runjournal._pairs import Known, answer, requests
+
+    asking = AIMessage("", id="lc_run--m", tool_calls=[{"id": "c3", "name": "search", "args": {}}])
+    assert answer(asking, requests(asking)[0], Known()).id == made_up("m", 0, "c3")
