@@ -75,8 +75,8 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
     with RunJournal(tmp_path / "runs.db") as journal:
         for number in range(20_000):
             journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"word {number} "}, call_id="c"))
-        journal.append(Event(run_id="r", kind="run.end"))
-    for args in (["export", "--all"], ["follow", "r"], ["follow", "r", "--no-json"]):
+        journal.append(Event(run_id="r", kind="run.end", data={"status": "interrupted", "cause": "stop"}))
+    for args in (["export", "--all"], ["follow", "r"], ["follow", "r", "--no-json"], ["transcript", "r", "--no-json"]):
         process = started(*args, cwd=tmp_path)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -112,7 +112,8 @@ def test_a_terminal_gets_colours_and_tables(home: Path) -> None:
         assert "\x1b[35minterrupted (stop)" in said
         lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in said.splitlines()]
         assert max(len(line) for line in lines) <= width
-        assert len(lines) == 1 + len(ALL)
+        assert [line.split()[0] for line in lines if re.match("[abc]{4}000", line)] == [id[:8] for id in reversed(ALL)]
+        assert "not settled" in said
         assert ("812 in" in said) == (width == 140)
 
 

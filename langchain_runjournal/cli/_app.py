@@ -72,15 +72,22 @@ class Commands(click.Group):
                 stream.reconfigure(errors="replace")  # a terminal that cannot show a sign gets a question mark
         options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
         try:
-            code = super().main(args, prog_name or "runjournal", **options)
+            code = self._main(args, prog_name or "runjournal", options)
+        except BrokenPipeError:
+            _nobody_reads()
+            code = _SIGPIPE
+        sys.exit(code)
+
+    def _main(self, args: Sequence[str] | None, prog_name: str, options: dict[str, Any]) -> int:
+        try:
+            return int(super().main(args, prog_name, **options) or 0)
         except click.Abort:
-            code = _INTERRUPTED
+            return _INTERRUPTED
         except click.UsageError as exc:
             name = exc.ctx.command_path if exc.ctx is not None else "runjournal"
-            code = _complain(f"{exc.format_message().rstrip('.')}. See `{name} --help`.", 2)
+            return _complain(f"{exc.format_message().rstrip('.')}. See `{name} --help`.", 2)
         except click.ClickException as exc:
-            code = _complain(exc.format_message(), exc.exit_code)
-        sys.exit(code)
+            return _complain(exc.format_message(), exc.exit_code)
 
 
 def _text(exc: Exception) -> str:
@@ -100,12 +107,15 @@ def _complain(text: str, code: int = 1) -> int:
 
 def _nobody_reads() -> None:
     """Keep the interpreter from flushing into the closed pipe once more on its way out."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError):
-        pass
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(null, stream.fileno())
+        except (OSError, ValueError):
+            pass
+    os.close(null)
 
 
 @click.group(

@@ -128,12 +128,20 @@ class Settings:
         return str(url)
 
 
+class _Console(Console):
+    """One that leaves to the command what becomes of a reader that has gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Called where the error is handled."""
+        raise
+
+
 def _console(stream: Any) -> Console:
     # Said rather than guessed: no variable of the environment may put colours into a pipe.
     is_terminal = bool(stream.isatty())
     width = None if is_terminal or os.environ.get("COLUMNS", "").isdigit() else 160
     options: dict[str, Any] = {"force_terminal": is_terminal, "width": width}
-    return Console(file=stream, highlight=False, markup=False, emoji=False, **options)
+    return _Console(file=stream, highlight=False, markup=False, emoji=False, **options)
 
 
 class OneLine(logging.Handler):
