@@ -221,6 +221,22 @@ def test_the_chunks_themselves(servers: Servers) -> None:
     server.is_at_rest()
 
 
+def test_the_page_and_who_may_have_it(servers: Servers) -> None:
+    """It may run its own script only, and load nothing; a name that is not this machine's is refused (DNS rebinding)."""
+    server = servers()
+    page = server.client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
+    assert re.findall(r"(?:src|href)=\"(?!data:)", page.text) == []
+    assert "innerHTML" not in page.text
+    assert server.client.get("/", headers={"host": "evil.example"}).status_code == 400
+    assert server.get("/threads/t/runs") == []
+    run_id = server.send(LONG)
+    assert [run["run_id"] for run in server.get("/threads/t/runs")] == [run_id]
+    server.stop(run_id, wait="true")
+    assert server.get("/threads/t/runs") == []
+
+
 # --- stop -----------------------------------------------------------------------------------------------------------------
 
 
