@@ -44,7 +44,9 @@ def run(*args: str, env: Mapping[str, str | None] | None = None) -> Result:
 
 def environment(**more: str) -> dict[str, str]:
     """That of a user, in which this package can be found."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RUNJOURNAL")}
+    # Unbuffered, Python itself takes half of a text for written when its reader goes in the middle of it.
+    apart = ("RUNJOURNAL", "PYTHONUNBUFFERED", "NO_COLOR")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(apart)}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **more}
 
 

@@ -21,7 +21,7 @@ from ..errors import RunNotFound
 from ..events import Run
 from ._find import RunId, events_of, find
 from ._settings import Problem as Wrong
-from ._settings import Settings, common, option
+from ._settings import Settings, common, option, write_all
 from ._words import plural, to_json
 
 _CHECK = """\b
@@ -168,7 +168,7 @@ def export(settings: Settings, runs: tuple[str, ...], all: bool, output: str | N
         with target(journal, output) as file, bar(settings, "Exporting", wanted=shown) as progress:
             done = 0
             for lines in _pages(journal, found):
-                file.write("".join(f"{line}\n" for line in lines).encode())
+                write_all(file, "".join(f"{line}\n" for line in lines).encode())
                 done += len(lines)
                 progress(done, total)
     settings.note(f"{plural(done, 'event')} of {plural(len(found), 'run')}")

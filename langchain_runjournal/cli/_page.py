@@ -9,7 +9,7 @@ import click
 
 from ._find import Ids, RunId, events_of, find
 from ._keep import target
-from ._settings import Problem, Settings, common, option
+from ._settings import Problem, Settings, common, option, write_all
 
 _VIEW = """\b
 Examples:
@@ -47,7 +47,7 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise Problem(f"{path} exists and is no page of this command. Choose another file, or use --force.")
         with target(journal, name) as file:
-            file.write(page((run, events_of(journal, run.run_id)) for run in found).encode("utf-8", "replace"))
+            write_all(file, page((run, events_of(journal, run.run_id)) for run in found).encode("utf-8", "replace"))
     if name == "-":
         return
     if settings.as_json:

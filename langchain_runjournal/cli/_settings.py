@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -79,7 +79,7 @@ class Settings:
         """Lines of data that are JSON already. Written as UTF-8, whatever the terminal speaks, and at once."""
         data = "".join(f"{line}\n" for line in lines).encode()
         sys.stdout.flush()
-        sys.stdout.buffer.write(data)
+        write_all(sys.stdout.buffer, data)
         sys.stdout.buffer.flush()
 
     def spinner(self, text: str) -> AbstractContextManager[object]:
@@ -134,6 +134,13 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Called where the error is handled."""
         raise
+
+
+def write_all(file: BinaryIO, data: bytes) -> None:
+    """Write it to the end: under PYTHONUNBUFFERED, the standard output is a file that may take a part of it only."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _console(stream: Any) -> Console:
