@@ -67,7 +67,7 @@ def test_a_sentence_is_kept(played: tuple[str, Path]) -> None:
 
 
 def test_tools_are_kept(played: tuple[str, Path]) -> None:
-    """Without the journal two results are gone and the provider refuses; with it both are there, and the third is answered."""
+    """Without the journal two results are gone and the provider refuses; with it both are there, the third is answered."""
     without, attached = columns(played[0], 2)
     assert "the model is sent you Book flight, hotel and car. agent" in without
     assert "you Go on 2 results are gone It is never asked ✗ Refused (error 400): 3 tool requests" in without

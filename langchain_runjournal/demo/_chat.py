@@ -137,7 +137,7 @@ class Chat:
         """The next line; None if somebody leaves."""
         if not self._is_live:
             line = self._keyboard.line()
-            if line is not None:
+            if line:
                 self._screen.begin("you")
                 self._screen.words(line)
                 self._screen.end()
@@ -210,7 +210,7 @@ class Chat:
                 self._say_problem(_BUSY)
                 return None
             typed, over = self._listen(answer, run_id, kill)
-        self._end(answer, over)
+        self._end(over)
         return typed
 
     def _listen(self, answer: Answer, run_id: str, kill: bool) -> tuple[str | None, Over]:
@@ -225,7 +225,6 @@ class Chat:
                 return typed, over
             if self._keyboard.is_stopped and not is_asked:
                 is_asked = True
-                answer.stop()
                 self._engine.ask_to_stop(run_id)
             if self._keyboard.wait() and not is_asked:
                 typed = self._meanwhile(answer)
@@ -256,10 +255,10 @@ class Chat:
                 return chunk
             answer.hear(chunk)
 
-    def _end(self, answer: Answer, over: Over) -> None:
+    def _end(self, over: Over) -> None:
         run: Run = over.run
         if run.status == RunStatus.INTERRUPTED:
-            answer.stop()
+            self._screen.mark("■ Stop", _STOP)
         self._screen.end()
         if run.status == RunStatus.FAILED:
             self._failed = not self._is_live
@@ -301,7 +300,6 @@ class Answer:
         self._screen = screen
         self._message: AIMessageChunk | None = None
         self._is_begun = False
-        self._is_stopped = False
         self.words = 0
         """How many words have been shown."""
 
@@ -328,9 +326,3 @@ class Answer:
     def again(self) -> None:
         """Something else was written in between."""
         self._is_begun = False
-
-    def stop(self) -> None:
-        """It was stopped, here."""
-        if not self._is_stopped:
-            self._screen.mark("■ Stop", _STOP)
-        self._is_stopped = True

@@ -211,7 +211,7 @@ class Play:
         table.add_row(f"Of {len(scenes)} next messages", *(_next(one, len(scenes)) for one in refused))
         screen.line("")
         screen.console.print(Rule(Text("What was kept", style="bold"), align="left", style="dim"), width=screen.width)
-        screen.console.print(Padding(table, (0, 0, 0, 1)), width=screen.width, highlight=False)
+        screen.console.print(Padding(table, (0, 0, 0, 1), expand=False), width=screen.width, highlight=False)
         screen.line("")
 
     def _leave(self, pair: Pair, runs: list[Run]) -> None:
