@@ -6,14 +6,17 @@ import itertools
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import langchain_runjournal
-from langchain_runjournal import Run, RunStatus
+from langchain_runjournal import Event, Run, RunStatus
+from langchain_runjournal._fold import advance, begin
 from langchain_runjournal._view_html import duration, moment, safe
+from langchain_runjournal.events import KINDS
 from langchain_runjournal.view import fragment, page, summary
 from tests.test_timeline import DAY, Story, made_up, message, result, settled, stopped
 
@@ -290,6 +293,52 @@ def test_safe_text_is_the_same_text(text: str) -> None:
     if not odd.search(text):
         assert reader.text == text
         assert reader.tags == [("p", {"title": text})]
+
+
+# --- anything ---------------------------------------------------------------------------------------------------------
+
+ODD = ["text", "ai", "tool", "c1", "m1", "", "<b>", "]]>", "\ud800", "\x00\x1b", "&amp;", "thinking", "tool_use"]
+WORDS = st.one_of(st.sampled_from(ODD), st.text(max_size=6))
+FIELDS = """message data type content text thinking reasoning args json index blocks tool_calls finish metadata id restart
+usage unused replaces role model late attempt inside error cause status messages origin outcome before after interrupts value
+tool_call_id name events input_tokens additional_kwargs runjournal calls invalid_tool_calls reason open kwargs node"""
+NAMES = st.sampled_from(FIELDS.split())
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-5, 10**20), st.floats(), WORDS)
+ANY = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=8
+)
+MESSAGES = st.fixed_dictionaries(
+    {"type": st.one_of(st.sampled_from(["ai", "human", "tool"]), ANY), "data": st.dictionaries(NAMES, ANY, max_size=4)}
+)
+
+
+@st.composite
+def odd_events(draw: Any) -> list[Event]:
+    """Any kinds in any order, with any JSON in them, and a clock that does what it wants."""
+    events = []
+    for seq in range(draw(st.integers(0, 14))):
+        kind = draw(st.sampled_from(sorted(KINDS)))
+        data = draw(st.dictionaries(NAMES, st.one_of(ANY, MESSAGES), max_size=4))
+        if draw(st.booleans()):
+            data["message"] = draw(MESSAGES)
+        if kind == "run.end":
+            data["status"] = draw(st.sampled_from(["completed", "interrupted", "failed"]))
+        at = draw(st.one_of(st.just(0.0), st.floats(0, 2e11), st.floats(1.7e9, 1.7e9 + 100)))
+        call = draw(st.sampled_from([None, "m1", "c1", ""]))
+        events.append(Event(run_id="r", kind=kind, data=data, call_id=call, seq=seq + 1, at=at))
+    return events
+
+
+@settings(max_examples=300, deadline=None)
+@given(odd_events())
+def test_whatever_the_events_hold_there_is_a_picture(events: list[Event]) -> None:
+    """No exception, each tag closed, and a file that can be written."""
+    run = begin("r", 0.0)
+    for event in events:
+        run = advance(run, event)
+    for given_run in (run, Run(run_id="r")):
+        check_whole(page([(given_run, events)]))
+        check_whole(fragment(given_run, events), document=False)
 
 
 # --- how large it gets ------------------------------------------------------------------------------------------------
