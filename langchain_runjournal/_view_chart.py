@@ -9,7 +9,7 @@ from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
 from ._view_html import Place, badge, count, duration, number, percent, safe, since
-from ._view_words import mark_words, model_words, tool_words
+from ._view_words import OUTCOMES, mark_words, model_words, tool_words
 
 _MOST_BOXES: Final = 240
 """More than that are drawn as one shape, without words."""
@@ -84,7 +84,8 @@ def _ticks(axis: Axis) -> str:
             # Behind a silence, what counts is how long it is over.
             words = f"+{duration(passed)}" if began else duration(passed) if passed else "0 s"
             labels.append(_tick(where, words, "rj-tick"))
-            grid.append(f'<i class="rj-grid" style="left:{percent(where)}"></i>')
+            if where > 0:
+                grid.append(f'<i class="rj-grid" style="left:{percent(where)}"></i>')
             taken.append(where)
     return f'<div class="rj-ticks">{" ".join(labels)}</div><div class="rj-track">{"".join(grid)}'
 
@@ -151,7 +152,9 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
             f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
-    return kind, model_words(call), model_words(call), inner
+    said = [call.model, *([call.role] if call.role != "answer" else []), duration(call.ended - call.began)]
+    said += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
+    return kind, " · ".join(said), model_words(call), inner
 
 
 def _tools(line: Timeline) -> str:
@@ -172,7 +175,7 @@ def _tools(line: Timeline) -> str:
 
 def _tool_box(tool: ToolCall) -> _Box:
     kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
-    return kind, f"{tool.name} {duration(tool.ended - tool.began)}", tool_words(tool), ""
+    return kind, f"{tool.name} · {duration(tool.ended - tool.began)}", tool_words(tool), ""
 
 
 def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:

@@ -122,7 +122,8 @@ def mark_words(mark: Mark) -> str:
     data = mark.data
     match mark.kind:
         case "stop":
-            return f"A stop was asked for: {safe(spoken(data.get('cause') or 'stop'))}"
+            cause = spoken(data.get("cause") or "stop")
+            return f"A stop was asked for{'' if cause == 'stop' else f': {safe(cause)}'}"
         case "pause":
             asked = data.get("interrupts")
             values = [_value(one) for one in asked] if isinstance(asked, (list, tuple)) else []
@@ -137,7 +138,7 @@ def mark_words(mark: Mark) -> str:
                 str(data.get("status", "completed")),
                 *(spoken(data[key]) for key in ("cause", "error") if data.get(key)),
             ]
-            return f"The end of the run was told: {safe(', '.join(words))}"
+            return f"The end of the run: {safe(', '.join(words))}"
         case _:
             return safe(mark.kind)
 

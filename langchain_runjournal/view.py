@@ -119,7 +119,8 @@ def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
         pairs.append(("Began", moment(began)))
     if line is not None:
         pairs += [("Duration", duration(line.length)), ("Events", number(line.events))]
-    pairs += [(f"Usage of {model}", used) for model, used in run_usage(run) if used]
+    usage = [(model, used) for model, used in run_usage(run) if used]
+    pairs += [(f"Usage of {model}" if len(usage) > 1 else "Usage", used) for model, used in usage]
     pairs.append(("Run", code(run.run_id)))
     if run.continues:
         pairs.append(("Takes up run", code(run.continues)))
