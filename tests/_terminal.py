@@ -49,11 +49,11 @@ class Terminal:
         """All that it has written, without colours."""
         return _ESCAPES.sub("", self.raw).replace("\r", "")
 
-    def _read(self, give_up: float) -> bool:
-        """Whether there was more."""
+    def _read(self, give_up: float) -> bool | None:
+        """Whether there was more; None if nothing has come."""
         ready, _, _ = select.select([self.master], [], [], max(0.0, give_up - time.monotonic()))
         if not ready:
-            raise AssertionError(f"waited in vain, after:\n{self.text}")
+            return None
         try:
             found = os.read(self.master, 65536)
         except OSError:
@@ -65,9 +65,24 @@ class Terminal:
         """Read until something comes, behind what was waited for before."""
         give_up = time.monotonic() + timeout
         while (found := re.compile(pattern, re.S).search(self.text, self._seen)) is None:
-            assert self._read(give_up), f"it ended before {pattern!r} came:\n{self.text}"
+            assert self._read(give_up), f"waited in vain for {pattern!r}, after:\n{self.text}"
         self._seen = found.end()
         return found
+
+    def insist(self, keys: str, pattern: str | None, times: int = 10) -> None:
+        """Press keys until something comes of it, or the program ends: a signal that reaches readline between its prompt
+        and its first look at the keyboard is not seen before the next one."""
+        for _ in range(times):
+            self.send(keys)
+            give_up = time.monotonic() + 2
+            while (more := self._read(give_up)) is not None:
+                if pattern is None:
+                    if not more:
+                        return
+                elif (found := re.compile(pattern, re.S).search(self.text, self._seen)) is not None:
+                    self._seen = found.end()
+                    return
+        raise AssertionError(f"insisted in vain on {pattern!r}, after:\n{self.text}")
 
     def send(self, keys: str) -> None:
         """Press keys."""
@@ -76,8 +91,8 @@ class Terminal:
     def end(self, timeout: float = 30.0) -> int:
         """Read until it has ended; gives its exit status."""
         give_up = time.monotonic() + timeout
-        while self._read(give_up):
-            pass
+        while self._read(give_up) is not False:
+            assert time.monotonic() < give_up, f"it goes on:\n{self.text}"
         return self.process.wait(timeout)
 
     def __enter__(self) -> Self:

@@ -86,10 +86,8 @@ def test_a_typed_line_stops_the_answer_and_is_the_next_message(tmp_path: Path) -
         terminal.wait_for(r"■ Stop")
         told = terminal.wait_for(r"I have been sent 3 messages:(.*)\n  you    $")[1]
         assert re.search(r"- you: count to 900\s+- agent: 1 2 3 .*\(cut off: you\s+pressed\s+Stop\)", told)
-        terminal.send("\x03")
-        terminal.wait_for(r"Ctrl-C once more, Ctrl-D or /quit leaves")
-        terminal.wait_for(PROMPT)
-        terminal.send("\x03")
+        terminal.insist("\x03", r"Ctrl-C once more, Ctrl-D or /quit leaves\..*\n  you    $")
+        terminal.insist("\x03", None)
         assert terminal.end() == 0
     assert "Traceback" not in terminal.text
 
@@ -238,8 +236,7 @@ def test_a_missing_key_is_told(name: str, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.delenv(key, raising=False)
     status, text = chat_here(tmp_path, name)
     assert status == 1
-    assert re.search(r"Set (OPENAI|ANTHROPIC|GOOGLE)_API_KEY to your key, and try again\.$", text)
-    assert len(text) < 500
+    assert re.search(rf"^{provider} needs a key\. Set the variable [A-Z]+_API_KEY to yours, and try again\.$", text)
 
 
 def test_an_answer_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

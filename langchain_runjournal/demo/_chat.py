@@ -103,7 +103,7 @@ class Chat:
                 try:
                     line = self._turn(text)
                 except (RunJournalError, OSError, sqlite3.Error) as problem:
-                    self._say_problem(one_line(problem))
+                    self._say_problem(one_line(problem, 1000))
                     line = None
                 line = line if line is not None else self._ask()
         return 1 if self._failed else 0
@@ -262,7 +262,7 @@ class Chat:
         self._screen.end()
         if run.status == RunStatus.FAILED:
             self._failed = not self._is_live
-            self._screen.line((f"The answer failed: {clean(one_line(run.error))}", "red"), indent=9)
+            self._screen.line((f"The answer failed: {clean(one_line(run.error, 300))}", "red"), indent=9)
         self._screen.line("")
 
     # --- what was said ------------------------------------------------------------------------------------------------

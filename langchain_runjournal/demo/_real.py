@@ -29,14 +29,15 @@ def real_model(name: str, tools: Sequence[BaseTool]) -> Any:
     provider, _, model = name.partition(":")
     if not (provider and model):
         raise DemoFailed(f'A real model is named as provider:name, for example "openai:gpt-5", and not {name!r}.')
+    hint = _hint(provider)
     try:
         found = init_chat_model(name)
     except ImportError as problem:
         raise DemoFailed(f"{name} cannot be used: {one_line(problem)}") from None
     except Exception as problem:  # noqa: BLE001 - whatever a provider raises, it is the same to a user
-        raise DemoFailed(f"{name} cannot be used: {one_line(problem)}{_hint(provider)}") from None
-    if hint := _hint(provider):
-        raise DemoFailed(f"{name} cannot be used without a key.{hint}")
+        raise DemoFailed(hint or f"{name} cannot be used: {one_line(problem)}") from None
+    if hint:
+        raise DemoFailed(hint)
     try:
         bound = found.bind_tools(tools)
     except NotImplementedError:
@@ -51,10 +52,11 @@ def tell_of_cuts(messages: Any) -> Any:
 
 def _hint(provider: str) -> str:
     keys = _KEYS.get(provider, ())
-    return f" Set {keys[0]} to your key, and try again." if keys and not any(map(os.environ.get, keys)) else ""
+    has_key = not keys or any(map(os.environ.get, keys))
+    return "" if has_key else f"{provider} needs a key. Set the variable {keys[0]} to yours, and try again."
 
 
-def one_line(problem: object, longest: int = 300) -> str:
+def one_line(problem: object, longest: int = 150) -> str:
     """What an error says, in one line that is not too long."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     return text if len(text) <= longest else text[: longest - 1] + "…"
