@@ -392,6 +392,17 @@ def test_export_is_asked_rightly(journal: Path) -> None:
 # --- recover ----------------------------------------------------------------------------------------------------------
 
 
+def test_recover_leaves_to_the_living_what_is_theirs(here: Path) -> None:
+    """A thread that could not be settled yet belongs to the process of its run, as long as that lives."""
+    with RunJournal(here / "runs.db") as owner:
+        write(owner, FAILED, "failed")
+        owner.flush()
+        done = run("recover")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "belong to a process that lives" in done.stderr
+    assert data("recover", exit_code=1)[0]["outcome"] == "needs_graph"
+
+
 def test_recover_with_nothing_to_do(journal: Path) -> None:
     """Names what needs a graph; with nothing at all to do, says that."""
     found = data("recover", exit_code=1)
@@ -420,6 +431,15 @@ def make():
 
 def broken():
     raise ValueError("no key")
+
+class Down(InMemorySaver):
+    def get_tuple(self, config):
+        if config["configurable"]["thread_id"] == "t1":
+            raise OSError("it is down")
+        return super().get_tuple(config)
+
+def down():
+    return builder.compile(checkpointer=Down(), name="agent")
 """
 
 
@@ -438,6 +458,9 @@ def test_recover_says_what_is_wrong_with_the_graph(journal: Path, here: Path, mo
     assert "compile()" in complaint("recover", "--graph", "app_of_cli:builder")
     assert "no checkpointer" in complaint("recover", "--graph", "app_of_cli:bare")
     assert "ValueError: no key" in complaint("recover", "--graph", "app_of_cli:broken")
+    failed = data("recover", "--graph", "app_of_cli:down", exit_code=1)
+    assert [(one["run_id"], one["outcome"]) for one in failed] == [(FAILED, "failed")]
+    assert "it is down" in failed[0]["reason"]
     found = data("recover", "--graph", "app_of_cli:make")
     assert [(one["run_id"], one["graph"]) for one in found] == [(FAILED, "agent")]
     assert data("recover") == []

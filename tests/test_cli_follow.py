@@ -231,6 +231,8 @@ def test_what_a_killed_process_left_is_recovered(command: Start, starter: Proces
 def test_runs_without_a_graph_are_ended(command: Start, writer: Writer, tmp_path: Path) -> None:
     """As interrupted by a crash, once their process is gone, and not before; what it had left is brought in, and said."""
     writer.say("llm.ai.delta", text="last words")
+    shown = json.loads(command("show", "live").communicate(timeout=PATIENCE)[0])
+    assert (shown["owner_state"], shown["owner_process"]) == ("alive", writer.process.pid)
     alive = command("recover")
     assert alive.communicate(timeout=PATIENCE)[0] == ""
     assert alive.returncode == 0

@@ -20,7 +20,7 @@ from ._words import one_line, plural, standing
 _SHORTEST: Final = 8
 _CANDIDATES: Final = 5
 _PAGE: Final = 2_000
-Owner = Literal["alive", "gone", "unknown", "nobody"]
+Verdict = Literal["alive", "gone", "unknown", "nobody"]
 
 
 if TYPE_CHECKING:
@@ -98,15 +98,20 @@ def find(journal: RunJournal, name: str) -> Run:
     raise Problem(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
 
 
-def owner_of(journal: RunJournal, run: Run) -> Owner:
+def owner_of(journal: RunJournal, run: Run) -> Verdict:
     """Whether somebody works on a run; "unknown" of another machine, until its lease has run out."""
+    return owner_and_process(journal, run)[0]
+
+
+def owner_and_process(journal: RunJournal, run: Run) -> tuple[Verdict, int | None]:
+    """The same, with the number of the process that works on it, or did."""
     if run.ended or run.status == RunStatus.PAUSED:
-        return "nobody"
+        return "nobody", None
     owner = next((owner for owner in journal._store.owners() if owner.owner_id == run.owner), None)
     if owner is None:
-        return "gone"
+        return "gone", None
     janitor = journal._writer.janitor
-    return janitor._watch.verdict(owner, janitor._clock.monotonic())
+    return janitor._watch.verdict(owner, janitor._clock.monotonic()), owner.pid
 
 
 def events_of(journal: RunJournal, run_id: str, after: int = 0) -> Iterator[Event]:

@@ -46,6 +46,7 @@ def follow(settings: Settings, run: str, after: int) -> int:
                 shower.show(events)
         except KeyboardInterrupt:
             shower.close()
+            settings.end_line()
             settings.note(f"not followed any more, and the run goes on. Go on with: {again} {following.after}")
             return 130
         shower.close()
@@ -89,15 +90,15 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
             with settings.spinner(f"Stopping {name}"):
                 after = journal.stop(name, cause, wait=wait, timeout=timeout if wait else None)
         except KeyboardInterrupt:
+            settings.end_line()
             settings.note("not waited for any more; the request stays")
             raise
         except RunAbandoned:
             raise Problem(f"Run {name} has no owner any more: its process was killed. Use `runjournal recover`.") from None
         except StopTimeout:
             raise Problem(
-                f"Run {name} was asked to stop, and has not ended within {timeout:g} s. The request stays. Wait longer "
-                "with --timeout, or look for what in it does not let itself be cancelled: a run that start_run did not "
-                "begin has to listen with on_stop."
+                f"Run {name} was asked to stop, and has not ended within {timeout:g} s. The request stays: wait longer with "
+                "--timeout. A run that start_run did not begin has to listen with on_stop."
             ) from None
         _tell(settings, after, Ids(journal))
         if not wait:

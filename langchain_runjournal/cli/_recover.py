@@ -54,7 +54,7 @@ def recover(settings: Settings, graph: str | None) -> int:
                 name, settlements = asyncio.run(_settle(journal, graph))
         for settlement in settlements:
             _settled(settings, settlement, str(name))
-        ended, left = _end(journal)
+        ended, left, unsettled = _end(journal, {settlement.run_id for settlement in settlements})
         for run in ended:
             _tell(settings, run.run_id, run.thread_id, "ended", "crash", graph=None)
         for run in left:
@@ -65,7 +65,10 @@ def recover(settings: Settings, graph: str | None) -> int:
         needed = f"settled by {whose} graph" if name is None else f"settled by another graph than {name}"
         to_do = f"{names}. Use `runjournal recover --graph module:attribute`."
         settings.say(f"runjournal: {plural(len(left), 'run')} must be {needed}: {to_do}", "yellow")
-    elif not ended and not settlements:
+    if unsettled:
+        whose = f"{plural(len(unsettled), 'run')} that ended belong to a process that lives"
+        settings.note(f"{whose}: the next message of the thread settles it, there")
+    elif not left and not ended and not settlements:
         settings.note("nothing to recover")
     return 1 if left or not all(settlement.is_final for settlement in settlements) else 0
 
@@ -82,18 +85,21 @@ def _wait_for_verdicts(journal: RunJournal) -> None:
         time.sleep(_LOOK)
 
 
-def _end(journal: RunJournal) -> tuple[list[Run], list[Run]]:
-    """End what needs no graph. Returns what was ended, and what is left."""
+def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], list[Run]]:
+    """End what needs no graph. Returns what was ended, what needs one, and what a process that lives has not settled yet."""
     found = [run for status in _LEFT for run in journal.runs(status=status, limit=None)]
     ended: list[Run] = []
     left: list[Run] = []
+    unsettled: list[Run] = []
     for run in sorted(found, key=lambda run: run.started_at):
-        if run.ended and run.settled:
+        if (run.ended and run.settled) or run.run_id in told:
             continue
-        # One that has ended and is not settled has a thread to settle, whoever owns it.
+        # One that has ended and is not settled has a thread to settle, whether its graph is attached or not.
         if run.ended or GRAPH in run.metadata:
-            if run.ended or journal._writer.janitor.is_free(run):
+            if journal._writer.janitor.is_free(run):
                 left.append(run)
+            elif run.ended:
+                unsettled.append(run)
         elif journal.claim(run.run_id):
             now = journal.run(run.run_id)
             if not now.ended:
@@ -101,7 +107,7 @@ def _end(journal: RunJournal) -> tuple[list[Run], list[Run]]:
                 journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
                 ended.append(run)
     journal.flush()
-    return [journal.run(run.run_id) for run in ended], left
+    return [journal.run(run.run_id) for run in ended], left, unsettled
 
 
 def _settled(settings: Settings, found: Settlement, graph: str) -> None:

@@ -63,6 +63,11 @@ class Settings:
             return
         self.talk.print(Text(one_line(text), style=style), soft_wrap=True)
 
+    def end_line(self) -> None:
+        """Begin a new line behind the ^C that a terminal shows."""
+        if self.talk.is_terminal:
+            self.talk.print()
+
     def note(self, text: str) -> None:
         """The same, for what is good to know."""
         self.say(f"runjournal: {text}", "dim")

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..events import GRAPH, Run, RunStatus
-from ._find import Ids, RunId, events_of, find, owner_of
+from ._find import Ids, RunId, events_of, find, owner_and_process
 from ._settings import Settings, common
 from ._story import Call, Story
 from ._words import STYLES, ago, clean, content_text, lasting, moment, number, one_line, run_data, standing, tokens
@@ -49,7 +49,7 @@ def show(settings: Settings, run: str) -> None:
     with settings.open() as journal:
         found = find(journal, run)
         story = Story(events_of(journal, found.run_id))
-        owner = owner_of(journal, found)
+        owner, process = owner_and_process(journal, found)
         story.close(found, owner == "gone")
         steps = next_steps(found, owner, story)
         if settings.as_json:
@@ -57,6 +57,7 @@ def show(settings: Settings, run: str) -> None:
                 {
                     **run_data(found, Ids(journal).short(found.run_id)),
                     "owner_state": owner,
+                    "owner_process": process,
                     "problem": story.problem,
                     "inputs": story.inputs,
                     "waits_for": story.waits_for if found.status == RunStatus.PAUSED else [],
@@ -66,7 +67,7 @@ def show(settings: Settings, run: str) -> None:
                 }
             )
             return
-    _facts(settings, found, owner, story)
+    _facts(settings, found, owner, process, story)
     _calls(settings, found, story)
     for settlement in story.settlements:
         _settlement(settings, settlement)
@@ -74,16 +75,16 @@ def show(settings: Settings, run: str) -> None:
         settings.out.print(Text(clean(f"\nNext: {step}"), style="bold yellow"))
 
 
-def _facts(settings: Settings, run: Run, owner: str, story: Story) -> None:
+def _facts(settings: Settings, run: Run, owner: str, process: int | None, story: Story) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, text in _rows(run, owner, story):
+    for name, text in _rows(run, owner, process, story):
         grid.add_row(name, text)
     settings.out.print(grid)
 
 
-def _rows(run: Run, owner: str, story: Story) -> Iterator[tuple[str, Text]]:
+def _rows(run: Run, owner: str, process: int | None, story: Story) -> Iterator[tuple[str, Text]]:
     now = time.time()
     yield "run", Text(one_line(run.run_id), style="bold")
     yield "thread", Text(one_line(run.thread_id or "none"))
@@ -106,7 +107,7 @@ def _rows(run: Run, owner: str, story: Story) -> Iterator[tuple[str, Text]]:
         yield "stop", Text(f"asked for, cause {one_line(run.stop)}")
     if owner != "nobody":
         words = {"alive": "alive", "gone": "gone: its process was killed", "unknown": "on another machine, may live"}
-        yield "owner", Text(f"{one_line(run.owner or 'none')} ({words[owner]})")
+        yield "owner", Text(f"process {process}: {words[owner]}" if process else words[owner])
     if run.continues:
         yield "continues", Text(one_line(run.continues))
     for model, usage in run.usage.items():
