@@ -120,7 +120,7 @@ def test_killed_and_started_again_it_goes_on(tmp_path: Path) -> None:
         terminal.wait_for(r"■ kill -9")
         assert terminal.end() == -9
     with sit(tmp_path, "--new") as terminal:
-        assert "count" not in terminal.wait_for(PROMPT).string
+        assert "✂" not in terminal.wait_for(PROMPT).string
         terminal.send("/quit\r")
         assert terminal.end() == 0
 

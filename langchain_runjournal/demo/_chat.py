@@ -29,6 +29,17 @@ _CUT: Final = "bold yellow"
 _KILL_AFTER: Final = 12
 """How many words of an answer are shown before `/kill WORDS` kills it."""
 _BUSY: Final = "This conversation is busy: another chat is answering in it. Send it again later, or say /new."
+_TRY: Final = (
+    "Say ",
+    ("count to 100", "bold"),
+    ", ",
+    ("tell a story", "bold"),
+    " or ",
+    ("weather in Oslo, Rome and Cairo", "bold"),
+    ", stop it in the middle, and say ",
+    ("go on", "bold"),
+    ".",
+)
 _HELP: Final = (
     ("Ctrl-C", "stops the answer; what it has said stays. At the prompt, twice: leaves"),
     ("a line", "typed while an answer streams stops it, and is the next message"),
@@ -131,6 +142,9 @@ class Chat:
         messages = self._engine.messages(self._thread_id)
         if messages:
             self._show(messages)
+        elif model is None:
+            screen.line("")
+            screen.line(*_TRY)
         screen.line("")
 
     def _ask(self) -> str | None:

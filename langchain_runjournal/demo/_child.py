@@ -99,3 +99,5 @@ class Child:
             pass  # it had not read all
         self._reader.join()
         self._stdout.close()
+        if not self._log.stat().st_size:
+            self._log.unlink()
