@@ -90,10 +90,10 @@ def answers(page: Page) -> Locator:
     return page.locator(".ai .text")
 
 
-def streams(page: Page, number: int = 10) -> str:
-    """Wait until the answer has counted that far, and is going on; gives what stands there."""
+def streams(page: Page) -> str:
+    """Wait until the answer has said something, and is going on; gives what stands there."""
     words = page.locator(".ai.live .text")
-    expect(words).to_contain_text(f" {number} ")
+    expect(words).to_contain_text(" 10 ")
     return words.inner_text()
 
 
@@ -138,11 +138,12 @@ def test_reload_in_mid_answer(chat: Chat) -> None:
     page.reload()
     other = chat.page()
     for one in (page, other):
-        assert streams(one, 20).startswith(seen.strip())
+        streams(one)
+        expect(one.locator(".ai.live .text")).to_contain_text(seen.strip())
     other.get_by_role("button", name="Stop", exact=True).click()
     for one in (page, other):
         expect(one.locator(".ai .cut")).to_have_text("Stopped")
-        at_rest(one)
+        expect(one.get_by_role("button", name="Go on")).to_be_visible()
     assert page.locator("#said").inner_text() == other.locator("#said").inner_text()
     counts_up(answers(page).inner_text())
     send(page, "hello")  # the other tab hears of it
@@ -215,6 +216,7 @@ def test_what_is_shown_is_text(chat: Chat, width: int) -> None:
     page.on("dialog", lambda dialog: chat.complaints.append(dialog.message))
     send(page, f"Weather in {evil}")
     expect(answers(page).last).to_have_text(f"Now I know: sunny in {evil}.")
+    at_rest(page)
     send(page, evil + "w" * 500)
     expect(answers(page).last).to_have_text("I have been given: human, ai, tool, ai, human")
     page.reload()
