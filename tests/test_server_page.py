@@ -151,6 +151,22 @@ def test_reload_in_mid_answer(chat: Chat) -> None:
         expect(answers(one).last).to_have_text("I have been given: human, ai (cut off), human")
 
 
+def test_reload_while_a_tool_is_at_work(chat: Chat) -> None:
+    """What the thread holds already is not shown twice, and in its order; the tool is at work, and can be stopped."""
+    page = chat.page()
+    send(page, "Weather in Rome, Nowhere")
+    for _ in range(2):
+        expect(page.locator(".tool")).to_have_text(["weather(Rome) \u2192 sunny in Rome", "weather(Nowhere)"])
+        expect(answers(page)).to_have_text("Looking.")
+        page.reload()
+    expect(page.locator(".tool.done")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator(".tool.bad")).to_contain_text("weather(Nowhere) \u2192 Interrupted while running (the user stopped")
+    page.get_by_role("button", name="Go on").click()
+    expect(answers(page)).to_have_text(["Looking.", "The others."])
+    expect(page.locator(".tool")).to_have_count(3)  # Nowhere only: it knows of Rome
+
+
 def test_the_server_is_killed(chat: Chat) -> None:
     """The page says so, keeps what it shows, comes back by itself, and shows what was kept; then the next message works."""
     page = chat.page()
