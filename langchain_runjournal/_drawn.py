@@ -142,7 +142,7 @@ def model_call(
         flow=_flow(call.times, ended, axis),
         usage=call.usage,
         text=text_of(content),
-        thinking=thinking_of(content),
+        thinking=thinking_of(content, (message or {}).get("additional_kwargs")),
         asked=asked_of(message) if message is not None else tuple(calls or ()),
         lane=lane,
     )

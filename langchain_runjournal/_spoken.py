@@ -37,10 +37,11 @@ def text_of(content: object) -> str:
     return "\n".join(part for part in (words, *others) if part)
 
 
-def thinking_of(content: object) -> str:
-    """What a model thought before and while it spoke."""
+def thinking_of(content: object, kwargs: object = None) -> str:
+    """What a model thought before and while it spoke; some providers tell it in the `additional_kwargs`."""
     found = [_thought(block) for block in content if _kind(block) in THINKING] if isinstance(content, (list, tuple)) else []
-    return "\n\n".join(part for part in found if part)
+    beside = kwargs.get("reasoning_content") if isinstance(kwargs, Mapping) else None
+    return "\n\n".join(part for part in (*found, beside) if part and isinstance(part, str))
 
 
 def spoken(value: object) -> str:

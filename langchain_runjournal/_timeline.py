@@ -150,7 +150,7 @@ class _Reader:
     def _model(self, event: Event, now: float) -> OpenModel:
         call = self.models.get(event.call_id)
         if call is None:
-            call = self.models[event.call_id] = OpenModel(str(event.call_id or "?"), now, late=self.over is not None)
+            call = self.models[event.call_id] = OpenModel(str(event.call_id), now, late=self.over is not None)
         return call
 
     def _delta(self, event: Event, now: float) -> None:
@@ -197,7 +197,7 @@ class _Reader:
     # --- tool calls ---------------------------------------------------------------------------------------------------
 
     def _begin_tool(self, event: Event, data: Mapping[str, Any], now: float) -> None:
-        tool = self.tools[event.call_id or f"tool {event.seq}"] = OpenTool(str(event.call_id or "?"), now, event.seq, data)
+        tool = self.tools[event.call_id or f"tool {event.seq}"] = OpenTool(str(event.call_id), now, event.seq, data)
         id = data.get("tool_call_id")
         if isinstance(id, str):
             self.tool_of[id] = tool
@@ -213,7 +213,7 @@ class _Reader:
             # An unknown tool, a human's refusal: a result that no tool has reported.
             key = event.call_id or f"tool {event.seq}"
             about = {**data, "tool_call_id": id, "name": data.get("name") or message.get("name")}
-            tool = self.tools[key] = OpenTool(str(event.call_id or "?"), now, event.seq, about, ran=False)
+            tool = self.tools[key] = OpenTool(str(event.call_id), now, event.seq, about, ran=False)
             if isinstance(id, str):
                 self.tool_of[id] = tool
         if tool.ended is None or event.call_id is not None:

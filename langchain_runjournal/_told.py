@@ -90,7 +90,7 @@ def told(
 ) -> tuple[tuple[Told, ...], int]:
     """The messages, and how many events could not be read for them."""
     found, unread = _messages(run.run_id, events)
-    said_by = {id(data.get("message")): e.call_id for e in events if e.kind == "llm.ai.response" for data in (e.data,)}
+    said_by = {id(one.data.get("message")): str(one.call_id) for one in events if one.kind == "llm.ai.response"}
     wrote = _Settled(settled)
     messages: list[Told] = []
     waiting: list[tuple[Mapping[str, Any], Request]] = []
@@ -230,7 +230,7 @@ def _told(message: Mapping[str, Any], call_id: str | None, wrote: _Settled, by_i
         kind=kind,
         origin=origin,
         text=text_of(fields.get("content")),
-        thinking=thinking_of(fields.get("content")),
+        thinking=thinking_of(fields.get("content"), fields.get("additional_kwargs")),
         asked=asked_of(fields) if kind == "ai" else (),
         reason=reason if isinstance(reason, str) else None,
         call_id=mark.get("call_id") if isinstance(mark.get("call_id"), str) else call_id,

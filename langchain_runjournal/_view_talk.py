@@ -211,7 +211,7 @@ def _model(call: ModelCall, at: int, place: Place, is_told: bool) -> str:
         pairs.append(("Cause", safe(call.cause)))
     if call.error:
         pairs.append(("Error", place.text(call.error, 2000)))
-    pairs.append(("Call", code(call.call_id)))
+    pairs += _id(call.call_id)
     body = [facts(pairs)]
     if is_told:
         body.append('<p class="rj-note">What it said is in the conversation above.</p>')
@@ -231,7 +231,7 @@ def _tool(call: ToolCall, place: Place, most: int, is_told: bool) -> str:
         pairs.append(("Inside of", code(call.inside)))
     if call.tool_call_id:
         pairs.append(("Request", code(call.tool_call_id)))
-    pairs.append(("Call", code(call.call_id)))
+    pairs += _id(call.call_id)
     body = [facts(pairs)]
     if call.args is not None:
         body.append(f'<p class="rj-name">Arguments</p><pre>{place.text(_pretty(call.args), min(most, _ARGS))}</pre>')
@@ -241,6 +241,10 @@ def _tool(call: ToolCall, place: Place, most: int, is_told: bool) -> str:
         name = "Result" if call.outcome == "result" else "Error"
         body.append(f'<p class="rj-name">{name}</p><pre>{place.text(call.text, most)}</pre>')
     return _details(f"rj-{call.outcome}", tool_words(call), call.began, body)
+
+
+def _id(call_id: str) -> list[tuple[str, str]]:
+    return [] if call_id == "None" else [("Call", code(call_id))]  # an event that names no call
 
 
 def _details(kind: str, words: str, at: float, body: Sequence[str], id: str = "") -> str:

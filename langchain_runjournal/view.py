@@ -33,6 +33,7 @@ def page(runs: Iterable[tuple[Run, Iterable[Event]]], *, title: str | None = Non
     lines = [timeline(run, events) for run, events in runs]
     several = len(lines) != 1
     name = title or (count(len(lines), "run") if several else headline(lines[0].run, lines[0]))
+    about = f" · {lines[0].run.name}" if not several and not title and lines[0].run.name else ""
     places = [
         Place(key=f"{key_of(line.run.run_id)}-{at}", level=2 if several or title else 1) for at, line in enumerate(lines)
     ]
@@ -50,7 +51,7 @@ def page(runs: Iterable[tuple[Run, Iterable[Event]]], *, title: str | None = Non
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="generator" content="langchain-runjournal">\n'
-        f"<title>{safe(name)}</title>\n<style>{_style()}{_PAGE_STYLE}</style>\n</head>\n"
+        f"<title>{safe(name + about)}</title>\n<style>{_style()}{_PAGE_STYLE}</style>\n</head>\n"
         f'<body>\n<div class="rj rj-page">{skip}<main>\n{"".join(body)}</main></div>\n</body>\n</html>\n'
     )
 

@@ -332,6 +332,37 @@ def test_where_each_message_comes_from() -> None:
     assert "the user stopped the turn" in line.messages[4].text
 
 
+def test_what_was_made_up_stands_in_the_order_of_the_requests() -> None:
+    """Before the real result of a later request, and before what was said next."""
+    story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2", "c3")).starts("c1", "c2").gives("c2")
+    written = [(made_up("m", at, f"c{at + 1}"), "tool", "synthetic") for at in (0, 2)]
+    line = story.says("n", "so").add("run.settled", settled(*written)).ends("interrupted", "stop").line
+    assert [(one.origin, one.tool_call_id) for one in line.messages[2:]] == [
+        ("synthetic", "c1"),
+        ("tool", "c2"),
+        ("synthetic", "c3"),
+        ("partial", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "kwargs"),
+    [
+        ([{"type": "thinking", "thinking": "deep"}, {"type": "text", "text": "x"}], {}),
+        ([{"type": "reasoning", "reasoning": "deep"}], {}),
+        ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "deep"}]}], {}),
+        ([{"type": "reasoning_content", "reasoning_content": {"text": "deep", "signature": "s"}}], {}),
+        ("x", {"reasoning_content": "deep"}),
+    ],
+)
+def test_thinking_is_found_where_providers_put_it(content: Any, kwargs: Any) -> None:
+    """In its call and in the message, and not among the words."""
+    story = Story().begin().says("m").add("llm.ai.response", message("ai", content, additional_kwargs=kwargs), "m")
+    line = story.ends().line
+    assert line.models[0].thinking == line.messages[-1].thinking == "deep"
+    assert "deep" not in line.messages[-1].text
+
+
 @pytest.mark.parametrize(
     ("given", "reason", "words"),
     [

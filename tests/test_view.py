@@ -169,6 +169,12 @@ def test_several_runs_stand_one_after_the_other() -> None:
     assert [tag for tag, _ in reader.tags if re.fullmatch("h[12]", tag)] == ["h1", "h2", "h2", "h2"]
 
 
+def test_fragments_in_one_notebook_do_not_share_ids() -> None:
+    """Each run has its own, so that a link leads into it."""
+    one, two = stopped(), Story("other").begin().answers("m", "a").ends()
+    check_whole(fragment(one.run, one.events) + fragment(two.run, two.events), document=False)
+
+
 def test_no_run_at_all() -> None:
     """A page that says so."""
     assert "0 runs" in check_whole(page([])).text
@@ -207,6 +213,16 @@ def test_a_silence_is_shown_as_a_break() -> None:
     text = read(story.answers("n", *"abcdefgh").ends()).text.replace("\xa0", " ")
     assert "3 d" in text
     assert "+500 ms" in text
+
+
+def test_what_names_no_call_is_shown_once() -> None:
+    """Events that somebody has appended by hand."""
+    story = Story().begin()
+    for word in ("only ", "once"):
+        story.add("llm.ai.delta", {"text": word})
+    assert read(story.ends("interrupted", "crash")).text.count("only once") == 1
+    story = Story().begin().add("llm.ai.response", message("ai", "only once")).ends()
+    assert read(story).text.count("only once") == 1
 
 
 # --- nothing runs -----------------------------------------------------------------------------------------------------
