@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # What a suite runs under: .ci/run bounds it.
 BOUND ?=
 
-.PHONY: demo test test-fast test-lowest lint format bench build clean
+.PHONY: demo test test-fast test-lowest lint format notebooks bench build clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+notebooks: $(READY)  ## run the notebooks of examples/ anew, and keep what they print
+	$(BIN)/python examples/_execute.py
 
 bench: $(READY)  ## figures, side by side in one run, against the targets
 	$(BIN)/python -m bench
