@@ -44,7 +44,9 @@ class RunId(_Text):
                 runs = [run for run in journal.runs(limit=None) if run.run_id.startswith(incomplete)]
         except (RunJournalError, OSError, Problem, click.UsageError):
             return []
-        return [CompletionItem(run.run_id, help=one_line(f"{run.name or ''} {standing(run)}", 60)) for run in runs[:50]]
+        # An id that a shell might take for something else is not offered.
+        plain = [run for run in runs if run.run_id.isprintable() and " " not in run.run_id]
+        return [CompletionItem(run.run_id, help=one_line(f"{run.name or ''} {standing(run)}", 60)) for run in plain[:50]]
 
 
 class Ids:

@@ -222,7 +222,7 @@ class People:
                 self._line(f"waits for a human{f': {asked}' if asked else ''}", "yellow")
             case "run.settled":
                 written = data.get("messages")
-                count = len(written) if isinstance(written, Sequence) else 0
+                count = len(written) if isinstance(written, list) else 0
                 self._line(f"its thread is settled: {plural(count, 'message')} written")
             case "run.lost":
                 self._line(f"lost {data.get('events')} events that could not be kept", "red")

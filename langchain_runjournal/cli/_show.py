@@ -185,7 +185,8 @@ def _arguments(args: Any) -> str:
 
 
 def _settlement(settings: Settings, data: Mapping[str, Any]) -> None:
-    written = [one for one in data.get("messages") or () if isinstance(one, Mapping)]
+    messages = data.get("messages")
+    written = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
     late = " (late)" if data.get("late") else ""
     line = Text(f"\nSettlement{late}: ", style="bold").append(one_line(str(data.get("outcome", "settled"))), style="green")
     if data.get("reason"):
@@ -258,7 +259,8 @@ def _message(settings: Settings, message: BaseMessage) -> None:
     for request in requests:
         asked = f"→ {request.get('name')}{_arguments(request.get('args'))}"
         settings.out.print(Text(one_line(asked), style="dim"), soft_wrap=not settings.out.is_terminal)
-    for request in mark.get("calls") or () if isinstance(mark, Mapping) else ():
+    left_out = mark.get("calls") if isinstance(mark, Mapping) else None
+    for request in left_out if isinstance(left_out, list) else ():
         if isinstance(request, Mapping):
             settings.out.print(Text(one_line(f"→ {request.get('name')}(…), left out: nothing has run it"), style="dim"))
 

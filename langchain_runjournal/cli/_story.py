@@ -94,7 +94,7 @@ class Story:
             return
         data = event.data
         for replaced in (*_list(data.get("replaces")), *_list(data.get("unused"))):
-            if replaced in self._models:
+            if isinstance(replaced, str) and replaced in self._models:
                 self._models[replaced].outcome = "replaced"
         match event.kind:
             case "llm.human.input":
