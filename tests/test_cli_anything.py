@@ -16,8 +16,8 @@ from tests._cli import EVIL, run
 
 KEYS = re.findall(
     r"\w+",
-    """args additional_kwargs blocks cause call_id calls content data error events graph id inside interrupted interrupts late
-    message messages metadata model name origin outcome problem reason replaces restart role runjournal runjournal_graph
+    """args additional_kwargs blocks cause call_id calls content data error events graph id inside interrupted interrupts
+    late message messages metadata model name origin outcome problem reason replaces restart role runjournal runjournal_graph
     settled status stop text thread_id tool_call_id tool_calls type unused usage usage_metadata value""",
 )
 WORDS = st.sampled_from(["a", "", "answer", "helper", "completed", "error", "human", "ai", "tool", "text", EVIL])
