@@ -35,6 +35,8 @@ class ModelCall:
     began: float
     first: float | None
     """When its first token came."""
+    last: float | None
+    """When its last one did."""
     ended: float
     """When it ended; if it has not, as far as the run has come."""
     outcome: ModelOutcome
@@ -45,7 +47,7 @@ class ModelCall:
     silence: float
     """The longest wait between two tokens, or for the end."""
     flow: tuple[int, ...]
-    """Tokens, in equal parts of the picture between `first` and `ended`."""
+    """Tokens, in equal parts of the picture between `first` and `last`."""
     usage: Mapping[str, Any]
     text: str
     thinking: str
@@ -132,6 +134,7 @@ def model_call(
         late=call.late,
         began=began,
         first=call.times[0] if call.times else None,
+        last=call.times[-1] if call.times else None,
         ended=ended,
         outcome=_outcome(call, over=over),
         cause=call.cause,
@@ -139,7 +142,7 @@ def model_call(
         deltas=len(call.times),
         characters=call.characters or len(text_of(content)),
         silence=_silence(call.times, ended),
-        flow=_flow(call.times, ended, axis),
+        flow=_flow(call.times, axis),
         usage=call.usage,
         text=text_of(content),
         thinking=thinking_of(content, (message or {}).get("additional_kwargs")),
@@ -183,10 +186,10 @@ def _silence(times: array[float], ended: float) -> float:
     return max(longest, ended - before)
 
 
-def _flow(times: array[float], ended: float, axis: Axis) -> tuple[int, ...]:
+def _flow(times: array[float], axis: Axis) -> tuple[int, ...]:
     if not times:
         return ()
-    first, last = axis.place(times[0]), axis.place(ended)
+    first, last = axis.place(times[0]), axis.place(times[-1])
     # As many as say something: with a token or two in each, the picture is of chance.
     bins = [0] * max(1, min(_BINS, len(times) // 4, round((last - first) * 2 * _BINS)))
     scale = len(bins) / (last - first) if last > first else 0.0

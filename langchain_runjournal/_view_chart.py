@@ -128,9 +128,9 @@ def _models(line: Timeline) -> str:
 
 
 def _rates(call: ModelCall, axis: Axis) -> list[float]:
-    if call.first is None or not call.flow:
+    if call.first is None or call.last is None:
         return []
-    width = max(axis.place(call.ended) - axis.place(call.first), 0.002) / len(call.flow)
+    width = max(axis.place(call.last) - axis.place(call.first), 0.004) / len(call.flow)
     return [tokens / width for tokens in call.flow]
 
 
@@ -141,13 +141,13 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
     began, ended = axis.place(call.began), axis.place(call.ended)
     inner, width = "", max(ended - began, 1e-9)
     rates = _rates(call, axis)
-    if rates and call.first is not None and highest:
+    if rates and call.first is not None and call.last is not None:
         start = (axis.place(call.first) - began) / width
         tops = [round(100 - 92 * rate / highest, 1) for rate in rates]
         # Flat at both ends, so that a call of one part is a box and not a line.
         points = [f"0,{tops[0]}", *(f"{at + 0.5},{top}" for at, top in enumerate(tops)), f"{len(tops)},{tops[-1]}"]
         shape = f"M0,100L{'L'.join(points)}L{len(tops)},100Z"
-        style = f"left:{percent(start)};width:{percent(1 - start)}"
+        style = f"left:{percent(start)};width:{percent((axis.place(call.last) - axis.place(call.first)) / width)}"
         inner = (
             f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
@@ -191,7 +191,8 @@ def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axi
         share = percent(min(1.0, max(ended - began, 0.0) / width))
         kind, words, title, inner = boxes[at]
         box = f'<span class="rj-bar {kind}" title="{safe(title)}" style="width:{share}">{inner}</span>'
-        ends = " rj-ends" if left else ""
+        # Where there is no room for words, the list of the calls has them.
+        ends = f"{' rj-ends' if left else ''}{' rj-tiny' if width < 0.05 else ' rj-tight' if width < 0.13 else ''}"
         where = f"left:{percent(min(begin, 0.996))};width:{percent(width)}"
         parts.append(f'<span class="rj-slot{ends}" style="{where}">{box}<span class="rj-label">{safe(words)}</span></span> ')
     return "".join(parts)
@@ -200,6 +201,7 @@ def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axi
 def _dense(calls: Sequence[ModelCall | ToolCall], axis: Axis, lanes: int) -> str:
     """Very many calls, as one shape for each outcome."""
     shown = min(lanes, _MOST_LANES)
+    thick = 8 if shown <= 40 else 10  # what is that thin has no room for gaps
     shapes: dict[str, list[str]] = {}
     last: dict[int, tuple[str, int]] = {}
     for call in calls:
@@ -210,7 +212,7 @@ def _dense(calls: Sequence[ModelCall | ToolCall], axis: Axis, lanes: int) -> str
         if last.get(call.lane) == (call.outcome, began + width):
             continue
         last[call.lane] = (call.outcome, began + width)
-        shapes.setdefault(call.outcome, []).append(f"M{began},{call.lane * 10}h{width}v8h-{width}z")
+        shapes.setdefault(call.outcome, []).append(f"M{began},{call.lane * 10}h{width}v{thick}h-{width}z")
     paths = "".join(f'<path class="rj-{outcome}" d="{"".join(shape)}"/>' for outcome, shape in shapes.items())
     height = max(16, min(shown * 12, 480 if shown > 60 else 260))
     more = f'<p class="rj-note">{number(lanes - shown)} more lanes are not drawn.</p>' if lanes > shown else ""
@@ -276,7 +278,7 @@ def _legend(line: Timeline) -> str:
     if any(call.flow for call in line.models):
         found.append(("flow", "tokens as they came"))
     if any(call.first is None or call.first > call.began for call in line.models):
-        found.append(("wait", "model, before its first token"))
+        found.append(("wait", "model, waiting for tokens"))
     outcomes = {tool.outcome for tool in line.tools}
     names = {"result": "tool with a result", "error": "tool with an error", "interrupted": "waits for a human"}
     found += [(outcome, name) for outcome, name in names.items() if outcome in outcomes]
