@@ -403,6 +403,25 @@ def test_recover_leaves_to_the_living_what_is_theirs(here: Path) -> None:
     assert data("recover", exit_code=1)[0]["outcome"] == "needs_graph"
 
 
+@pytest.mark.parametrize("command", ["follow r1", "stop r1", "recover"])
+def test_of_another_machine_the_heartbeat_tells(here: Path, command: str) -> None:
+    """Its lease is waited for: before that nobody knows whether the owner lives, and after it all is as with one here."""
+    with RunJournal(here / "runs.db") as owner:
+        write(owner, "r1", "running")
+        owner.flush()
+        gone = owner.owner_id
+    with sqlite3.connect(here / "runs.db") as con:
+        con.execute("INSERT INTO owners VALUES (?, 'elsewhere', 1, '', 0.2, 7)", (gone,))
+    con.close()
+    assert data("show", "r1")[0]["owner_state"] == "unknown"
+    if command == "recover":
+        assert [one["outcome"] for one in data("recover")] == ["ended"]
+    else:
+        done = run(*command.split())
+        assert done.exit_code == 1
+        assert "its process was killed" in done.stderr
+
+
 def test_recover_with_nothing_to_do(journal: Path) -> None:
     """Names what needs a graph; with nothing at all to do, says that."""
     found = data("recover", exit_code=1)
