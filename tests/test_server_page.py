@@ -19,7 +19,7 @@ try:
 except ImportError:  # see the fixture
     sync_playwright = None  # type: ignore[assignment]
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(os.name != "posix", reason="signals")]
+pytestmark = [pytest.mark.slow, pytest.mark.look, pytest.mark.skipif(os.name != "posix", reason="signals")]
 
 FLAGS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
 ONLY_CONNECTION = re.compile(r"net::ERR_|Failed to fetch")
