@@ -15,7 +15,7 @@ from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import _chat, chat
-from langchain_runjournal.testing import ScriptedChatModel
+from langchain_runjournal.testing import Call, ScriptedChatModel
 
 from ._terminal import Terminal
 
@@ -262,3 +262,46 @@ def test_what_a_terminal_obeys_does_not_reach_it(tmp_path: Path, monkeypatch: py
     assert chat(Console(file=screen, width=100), directory=tmp_path, model="some:model") == 0
     assert "Title: ]0;mine and 31m red" in screen.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", screen.getvalue())
+
+
+def test_a_real_model_has_the_tool_and_is_told_of_cuts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an agent has it: the half answer in its history is not taken for its own choice."""
+    models = pytest.importorskip("langchain.chat_models")
+    model = ScriptedChatModel([["Half an ", ConnectionError("gone")], [Call("weather", {"city": "Oslo"})], "It is sunny."])
+    monkeypatch.setattr(models, "init_chat_model", lambda name: model)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\nGo on\n"))
+    monkeypatch.setenv("RUNJOURNAL_DEMO_PACE", "0.01")
+    _, text = chat_here(tmp_path, "somebody:model")
+    assert "you Go on agent ▸ weather Oslo ✓ Oslo: sunny, 21 degrees agent It is sunny." in text
+    assert model.requests[1][-1].text.startswith("<note>The previous answer was cut off: an error occurred.")
+    assert "note" not in text
+
+
+def test_an_answer_keeps_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program in an answer can be read; a line that is broken by us begins at the margin."""
+    program = "Here:\n\n    def f():\n        return  1\n\nThat " + "was " * 30 + "all.\n\n"
+    monkeypatch.setattr(_chat, "real_model", lambda name, tools: ScriptedChatModel([program]))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    screen = io.StringIO()
+    assert chat(Console(file=screen, width=60), directory=tmp_path, model="some:model") == 0
+    lines = [line.rstrip() for line in screen.getvalue().splitlines()]
+    begin = lines.index("  agent  Here:")
+    margin = " " * 9
+    assert lines[begin + 1 : begin + 5] == ["", f"{margin}    def f():", f"{margin}        return  1", ""]
+    assert lines[begin + 5].startswith(f"{margin}That was was")
+    assert lines[begin + 6].startswith(f"{margin}was was")
+    assert lines[-2:] == [f"{margin}" + lines[-2].strip(), ""]
+    assert lines[-2].endswith("all.")
+
+
+def test_bytes_that_are_no_text_are_no_reason_to_end(tmp_path: Path) -> None:
+    """They are read as the sign for what cannot be read."""
+    done = subprocess.run(
+        [sys.executable, "-m", MODULE, "--chat", "--directory", str(tmp_path)],
+        input=b"count to 2 \xff\xfe\n",
+        capture_output=True,
+        env={**os.environ, "RUNJOURNAL_DEMO_PACE": "0.02", "PYTHONIOENCODING": "utf-8"},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "agent 1 2" in squeezed(done.stdout.decode())

@@ -72,7 +72,8 @@ class Travel:
         @tool
         async def book(what: str) -> str:
             """Book something."""
-            await asyncio.sleep({"flight": 0.5, "hotel": 1.0}.get(what, _FOR_EVER) * self._pace)
+            seconds = {"flight": 0.5, "hotel": 1.0}.get(what)
+            await asyncio.sleep(_FOR_EVER if seconds is None else seconds * self._pace)
             return f"{what} booked"
 
         return [book]

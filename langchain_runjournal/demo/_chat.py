@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import signal
@@ -56,6 +57,8 @@ def chat(console: Console, directory: Path | None, model: str | None, new: bool)
     """See `demo.chat`."""
     screen = Screen(console)
     bell = Bell()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # whatever is typed or piped, it is no reason to end
     try:
         pace = pace_of(1.0)
         directory = (directory or default_directory()).expanduser()

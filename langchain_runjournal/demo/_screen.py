@@ -45,7 +45,7 @@ class Screen:
         self.console = console
         self._column = 0
         self._margin = 0
-        self._space = False
+        self._spaces = self._lines = 0
         self._is_ascii = console.options.ascii_only
 
     @property
@@ -93,17 +93,21 @@ class Screen:
         """More of what is being said."""
         for one in _pieces(text):
             if one.isspace():
-                if "\n" in one:
-                    self._break(one.count("\n"))
-                self._space = self._column > self._margin
+                self._lines += one.count("\n")
+                indent = one.rpartition("\n")[2].expandtabs(4)
+                # What begins a line of the text is kept, for it may be a program; where we have broken it, it is not.
+                self._spaces = len(indent) + (0 if "\n" in one else self._spaces)
                 continue
+            if self._lines:
+                spaces = self._spaces
+                self._break(self._lines)
+                self._spaces = spaces
             word = clean(one)
-            needed = cell_len(word) + self._space
-            if self._column + needed > self.width - 1 and self._column > self._margin:
+            if self._column + self._spaces + cell_len(word) > self.width - 1 and self._column > self._margin:
                 self._break(1)
-            self._put(self.signs(Text((" " if self._space else "") + word, style)))
-            self._column += cell_len(word) + self._space
-            self._space = False
+            self._put(self.signs(Text(" " * self._spaces + word, style)))
+            self._column += self._spaces + cell_len(word)
+            self._spaces = 0
 
     def mark(self, sign: str, style: str) -> None:
         """What happened to it, right behind it."""
@@ -116,13 +120,13 @@ class Screen:
 
     def _break(self, lines: int) -> None:
         self._put(Text("\n" * lines + " " * self._margin))
-        self._column, self._space = self._margin, False
+        self._column, self._spaces, self._lines = self._margin, 0, 0
 
     def end(self) -> None:
         """The line is at its end, if one was begun."""
         if self._column:
             self._put(Text("\n"))
-        self._column, self._space = 0, False
+        self._column, self._spaces, self._lines = 0, 0, 0
 
     def marked(self, text: str, mark: str, style: str, width: int) -> Text:
         """A text and its mark, which is not broken if it can be helped."""
