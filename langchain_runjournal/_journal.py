@@ -315,11 +315,13 @@ class RunJournal:
         """Same as :meth:`claim`, without blocking the loop."""
         return await self._off_loop(partial(self.claim, run_id))
 
-    def prune(self, older_than: float | timedelta | None = None, keep_last: int | None = None) -> list[str]:
+    def prune(
+        self, older_than: float | timedelta | None = None, keep_last: int | None = None, *, dry_run: bool = False
+    ) -> list[str]:
         """Delete whole runs, and return their ids: those that ended more than `older_than` (seconds, or a timedelta) ago
         and, counted by their end, are not among the `keep_last` last ones.
 
-        Runs that are running, paused, or ended but not settled are never deleted.
+        Runs that are running, paused, or ended but not settled are never deleted. `dry_run`: only say which would go.
         """
         self._check_open()
         if older_than is None and keep_last is None:
@@ -327,13 +329,15 @@ class RunJournal:
         age = seconds("older_than", older_than.total_seconds() if isinstance(older_than, timedelta) else older_than)
         _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
         before = None if age is None else self._clock.wall() - round(age * 1000)
-        gone = self._store.prune(before=before, keep_last=count("keep_last", keep_last))
-        self._writer.intake.forget(gone)
+        gone = self._store.prune(before=before, keep_last=count("keep_last", keep_last), dry_run=dry_run)
+        self._writer.intake.forget(() if dry_run else gone)
         return gone
 
-    async def aprune(self, older_than: float | timedelta | None = None, keep_last: int | None = None) -> list[str]:
+    async def aprune(
+        self, older_than: float | timedelta | None = None, keep_last: int | None = None, *, dry_run: bool = False
+    ) -> list[str]:
         """Same as :meth:`prune`, without blocking the loop."""
-        return await self._off_loop(partial(self.prune, older_than, keep_last))
+        return await self._off_loop(partial(self.prune, older_than, keep_last, dry_run=dry_run))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 

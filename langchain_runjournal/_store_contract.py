@@ -126,7 +126,10 @@ class StoreContract(BeginContract):
         store.append("me", [row(deltas("running", 1)), row(numbered("paused", ["run.pause"]))])
         store.append("me", [row([end("unsettled", 1, status="failed", settled=False)])])
         assert store.prune(before=1_000, keep_last=None) == []
-        assert len(store.prune(before=None, keep_last=4)) == 2
+        would = store.prune(before=None, keep_last=4, dry_run=True)
+        assert len(store.runs(thread_id=None, status=None, limit=None)) == 9
+        assert store.prune(before=None, keep_last=4) == would
+        assert len(would) == 2
         store.tidy()
         kept = {run.run_id for run in store.runs(thread_id=None, status=None, limit=None)}
         assert {"running", "paused", "unsettled"} < kept

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -129,23 +128,13 @@ def prune(settings: Settings, older_than: float | None, keep_last: int | None, d
     if older_than is None and keep_last is None:
         raise click.UsageError("Give --older-than or --keep-last, so that not everything goes.")
     with settings.open() as journal, settings.spinner("Pruning"):
-        gone = _would_go(journal, older_than, keep_last) if dry_run else journal.prune(older_than, keep_last)
+        gone = journal.prune(older_than, keep_last, dry_run=dry_run)
     for run_id in gone:
         if settings.as_json:
             settings.line({"run_id": run_id, "deleted": not dry_run})
         else:
             settings.row(run_id)
     settings.note(f"{plural(len(gone), 'run')} {'would go' if dry_run else 'deleted'}")
-
-
-def _would_go(journal: RunJournal, older_than: float | None, keep_last: int | None) -> list[str]:
-    """What `RunJournal.prune` would delete, by the rule that its docstring gives."""
-    ended = [(run.ended_at, run.run_id) for run in journal.runs(limit=None) if run.ended and run.settled]
-    # Stable: of those that ended at once, the newest stays first, as it was listed.
-    ended.sort(key=lambda one: one[0] or 0.0, reverse=True)
-    before = None if older_than is None else time.time() - older_than
-    gone = [run_id for ended_at, run_id in ended[keep_last or 0 :] if before is None or (ended_at or 0.0) < before]
-    return gone[::-1]
 
 
 # --- export -----------------------------------------------------------------------------------------------------------

@@ -95,9 +95,9 @@ class Store(Protocol):
     def forget(self, owner_id: str) -> None:
         """Drop an owner: it has left, or is gone and needs nothing any more."""
 
-    def prune(self, *, before: int | None, keep_last: int | None) -> list[str]:
+    def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled: ended before `before` (milliseconds since 1970) and, by when
-        they ended, not among the last `keep_last`. Returns their ids, the first to have ended first."""
+        they ended, not among the last `keep_last`. Returns their ids, the first to end first. `dry_run`: only that."""
 
     def changed(self) -> int:
         """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""

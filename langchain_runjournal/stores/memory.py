@@ -157,7 +157,7 @@ class MemoryStore:
         with self._open():
             self._owners.pop(owner_id, None)
 
-    def prune(self, *, before: int | None, keep_last: int | None) -> list[str]:
+    def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""
         with self._open():
             ended = [k.run for k in self._kept.values() if k.run.ended and k.run.settled]
@@ -165,7 +165,7 @@ class MemoryStore:
             if keep_last is not None:
                 ended = ended[: max(0, len(ended) - keep_last)]
             gone = [run.run_id for run in ended if before is None or (run.ended_at or 0.0) * 1000 < before]
-            for run_id in gone:
+            for run_id in () if dry_run else gone:
                 del self._kept[run_id]
             return gone
 

@@ -190,12 +190,12 @@ class SqliteStore:
         with self._transaction() as con:
             con.execute("DELETE FROM owners WHERE owner_id = ?", (owner_id,))
 
-    def prune(self, *, before: int | None, keep_last: int | None) -> list[str]:
+    def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""
         with self._transaction() as con:
             found = con.execute(_PRUNABLE, (keep_last or 0,)).fetchall()
             gone = [(run, run_id) for run, run_id, ended_at in found if before is None or ended_at < before]
-            if gone:
+            if gone and not dry_run:
                 self._tidy(con)  # `live` has no index on the run: one pass for all of them
                 for table in ("segments", "runs"):
                     con.executemany(f"DELETE FROM {table} WHERE run = ?", [(run,) for run, _ in gone])
