@@ -1,11 +1,13 @@
 """Pure: the messages of a run in the order of its thread, each with where it comes from.
 
-Rule: what they are, the transcript says; here they only get their origin, and the results that a settlement has made up.
+Rule: what they are, the transcript says; here they only get their origin and their place, and the results that a settlement
+has made up stand among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -43,6 +45,8 @@ class Told:
     name: str | None = None
     failed: bool = False
     """A tool says so of itself."""
+    outdated: bool = False
+    """It was made up, and the real result has come since."""
     dropped: tuple[Asked, ...] = ()
     """What a cut-off answer was about to ask for, and does not any more."""
 
@@ -56,30 +60,30 @@ class _Asking:
 
 
 class _Settled:
-    """What settlements have written, by id; those without a place among the messages yet by their type."""
+    """What settlements have written, by id: its place among all that they wrote, its type, and what it is by now."""
 
     def __init__(self, settled: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        self.places: dict[str, int] = {}
         self.origins: dict[str, str] = {}
-        self.seqs: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
+        self.seqs: dict[str, int] = {}
         for seq, data in settled:
             written = data.get("messages")
             for one in written if isinstance(written, (list, tuple)) else ():
                 id = one.get("id") if isinstance(one, Mapping) else None
                 if isinstance(id, str):
-                    self.origins[id], self.kinds[id] = str(one.get("origin")), str(one.get("type"))
+                    self.places.setdefault(id, len(self.places))
                     self.seqs.setdefault(id, seq)
+                    self.origins[id], self.kinds[id] = str(one.get("origin")), str(one.get("type"))
+        self.left = {id for id, origin in self.origins.items() if origin == "recovered"}
+        """What has not been found among the messages by its id: it had none before."""
 
     def take(self, *ids: object) -> str | None:
-        for id in ids:
-            if isinstance(id, str) and id in self.origins:
-                self.kinds.pop(id, None)
-                return self.origins[id]
-        return None
-
-    def left(self, kind: str) -> int:
-        """How many recovered messages of this type have not been found by their id: they had none before."""
-        return sum(one == kind and self.origins[id] == "recovered" for id, one in self.kinds.items())
+        """The first of the ids that a settlement has written."""
+        found = next((id for id in ids if isinstance(id, str) and id in self.places), None)
+        if found is not None:
+            self.left.discard(found)
+        return found
 
 
 def told(
@@ -92,26 +96,33 @@ def told(
     found, unread = _messages(run.run_id, events)
     said_by = {id(one.data.get("message")): str(one.call_id) for one in events if one.kind == "llm.ai.response"}
     wrote = _Settled(settled)
-    messages: list[Told] = []
-    waiting: list[tuple[Mapping[str, Any], Request]] = []
-    by_id: dict[object, str] = {}
+    placed: list[tuple[int, Told]] = []
+    asked: dict[str, tuple[Mapping[str, Any], Request]] = {}
+    answers: dict[object, str] = {}
     for message in found:
         fields = message["data"]
-        if message["type"] != "tool":
-            messages += _made_up(run, waiting, wrote, known)
-            waiting = []
-        requests = _requests(fields) if message["type"] == "ai" else []
-        waiting += [(fields, request) for request in requests]
-        by_id |= {request.id: _answer_id(fields, request) for request in requests}
-        if message["type"] == "tool":
-            # The results come in the order of their requests, and so do those that were made up.
-            at = next((n for n, (_, request) in enumerate(waiting) if request.id == fields.get("tool_call_id")), None)
-            if at is not None:
-                messages += _made_up(run, waiting[:at], wrote, known)
-                del waiting[: at + 1]
-        messages.append(_told(message, said_by.get(id(message)), wrote, by_id))
-    messages += _made_up(run, waiting, wrote, known)
-    return tuple(_recovered(messages, wrote)), unread
+        for request in _requests(fields) if message["type"] == "ai" else ():
+            answer_id = answers[request.id] = _answer_id(fields, request)
+            asked[answer_id] = fields, request
+        asks_for = fields.get("tool_call_id")
+        written = wrote.take(fields.get("id"), answers.get(asks_for) if isinstance(asks_for, str) else None)
+        if written in asked and wrote.origins[written] == "synthetic":
+            continue  # it has come later: the one that was made up stands there until the thread is settled again
+        if written is not None:
+            asked.pop(written, None)
+        shown = _told(message, said_by.get(id(message)), wrote.origins.get(written or ""))
+        placed.append((_place(wrote, written), shown))
+    for answer_id, (fields, request) in asked.items():
+        if wrote.take(answer_id) is not None:
+            placed.append((wrote.places[answer_id], _made_up(run, fields, request, wrote, known)))
+    _find_left(placed, wrote)
+    # A settlement only ever adds at the end.
+    placed.sort(key=lambda one: one[0])
+    return tuple(one for _, one in placed), unread
+
+
+def _place(wrote: _Settled, id: str | None) -> int:
+    return -1 if id is None else wrote.places[id]
 
 
 def _messages(run_id: str, events: Sequence[Event]) -> tuple[list[dict[str, Any]], int]:
@@ -171,35 +182,25 @@ def _answer_id(fields: Mapping[str, Any], request: Request) -> str:
     return stable_id("rjs-", "|".join(str(part) for part in parts if part is not None))
 
 
-def _made_up(
-    run: Run, waiting: Sequence[tuple[Mapping[str, Any], Request]], wrote: _Settled, known: Mapping[str, Fact]
-) -> list[Told]:
-    """The results that a settlement has made up for requests that have none."""
-    found = []
-    for fields, request in waiting:
-        id = _answer_id(fields, request)
-        origin = wrote.take(id)
-        if origin is None:
-            continue
-        reason = run.cause or ("error" if run.error else None)
-        now = _known(known.get(str(request.id)), wrote.seqs[id], run.run_id, reason)
-        text = ""
-        try:
-            message: Any = _Asking(fields)
+def _made_up(run: Run, fields: Mapping[str, Any], request: Request, wrote: _Settled, known: Mapping[str, Fact]) -> Told:
+    """The result that a settlement has written for a request that has none in the events from before."""
+    id = _answer_id(fields, request)
+    fact, seq = known.get(str(request.id)), wrote.seqs[id]
+    now = _known(fact, seq, run.run_id, run.cause or ("error" if run.error else None))
+    made_up, text = wrote.origins[id] == "synthetic", ""
+    if made_up:
+        message: Any = _Asking(fields)
+        with suppress(Exception):  # a request that no message can answer
             text = text_of(answer(message, request, now).content)
-        except Exception:  # noqa: BLE001 - a request that no message can answer
-            text = ""
-        found.append(
-            Told(
-                kind="tool",
-                origin="recovered" if origin == "recovered" else "synthetic",
-                text=text,
-                reason=now.state,
-                tool_call_id=request.id,
-                name=request.name,
-            )
-        )
-    return found
+    return Told(
+        kind="tool",
+        origin="synthetic" if made_up else "recovered",
+        text=text,
+        reason=now.state if made_up else None,
+        tool_call_id=request.id,
+        name=request.name,
+        outdated=made_up and fact is not None and fact[1] > seq and fact[2] == "result",
+    )
 
 
 def _known(fact: Fact | None, seq: int, run_id: str, cause: str | None) -> Known:
@@ -214,12 +215,10 @@ def _known(fact: Fact | None, seq: int, run_id: str, cause: str | None) -> Known
     return Known(state=state, error=error, run_id=run_id, cause=cause)
 
 
-def _told(message: Mapping[str, Any], call_id: str | None, wrote: _Settled, by_id: Mapping[object, str]) -> Told:
+def _told(message: Mapping[str, Any], call_id: str | None, written: str | None) -> Told:
     kind, fields = str(message["type"]), message["data"]
     mark = _mapping(_mapping(fields.get("additional_kwargs")).get(MARK))
     tool_call_id = fields.get("tool_call_id")
-    answers = by_id.get(tool_call_id) if isinstance(tool_call_id, str) else None
-    written = wrote.take(fields.get("id"), answers)
     origin: Origin = "streamed" if kind == "ai" else "tool" if kind == "tool" else "input"
     if mark.get("origin") == "partial":
         origin = "partial"
@@ -246,15 +245,15 @@ def _dropped(calls: object) -> list[Asked]:
     return [Asked(id=None, name=str(one.get("name") or "tool"), args="", whole=bool(one.get("final"))) for one in found]
 
 
-def _recovered(messages: list[Told], wrote: _Settled) -> list[Told]:
+def _find_left(placed: list[tuple[int, Told]], wrote: _Settled) -> None:
     """A message that had no id got one when it was written: what a thread lacks is always the end of a run."""
-    left = {kind: wrote.left(kind) for kind in ("human", "ai", "tool", "system")}
-    for at in range(len(messages) - 1, -1, -1):
-        one = messages[at]
-        if left.get(one.kind) and one.origin in ("input", "streamed", "tool"):
-            left[one.kind] -= 1
-            messages[at] = replace(one, origin="recovered")
-    return messages
+    left: dict[str, list[str]] = {}
+    for id in sorted(wrote.left, key=wrote.places.__getitem__):
+        left.setdefault(wrote.kinds[id], []).append(id)
+    for at in range(len(placed) - 1, -1, -1):
+        place, one = placed[at]
+        if place < 0 and one.origin in ("input", "streamed", "tool") and left.get(one.kind):
+            placed[at] = wrote.places[left[one.kind].pop()], replace(one, origin="recovered")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

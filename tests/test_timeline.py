@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import itertools
 import json
+import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,9 +25,11 @@ from langchain_runjournal import Event, JournalCallbackHandler, Run, RunJournal,
 from langchain_runjournal._axis import lanes
 from langchain_runjournal._fold import advance, begin
 from langchain_runjournal._pairs import stable_id
+from langchain_runjournal._partial import origin_of
 from langchain_runjournal._timeline import Timeline, timeline
 from langchain_runjournal.view import page
-from tests._agents import Scripted, asks, words
+from tests._agents import Scripted, asks, by_hand, words
+from tests._settled import until, until_said
 
 RUN = "01a1f114-0fc6-75e7-9f51-8483476f4d8e"
 DAY = 86_400.0
@@ -318,31 +322,40 @@ def test_lanes_never_overlap(spans: list[tuple[float, float]]) -> None:
 
 
 def test_where_each_message_comes_from() -> None:
-    """In the order of the thread: what was made up stands where its request does."""
+    """In the order of the thread: what a settlement has written stands at its end."""
     line = stopped().line
     assert [(one.kind, one.origin, one.tool_call_id) for one in line.messages] == [
         ("human", "input", None),
         ("ai", "streamed", None),
-        ("tool", "recovered", "c1"),
         ("tool", "tool", "c2"),
         ("tool", "synthetic", "c3"),
+        ("tool", "recovered", "c1"),
     ]
     assert line.messages[1].call_id == "m"
-    assert line.messages[4].reason == "started"
-    assert "the user stopped the turn" in line.messages[4].text
+    assert line.messages[3].reason == "started"
+    assert "the user stopped the turn" in line.messages[3].text
 
 
-def test_what_was_made_up_stands_in_the_order_of_the_requests() -> None:
-    """Before the real result of a later request, and before what was said next."""
+def test_what_was_written_by_a_settlement_stands_at_the_end() -> None:
+    """In the order in which it was written: a thread is only ever added to."""
     story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2", "c3")).starts("c1", "c2").gives("c2")
     written = [(made_up("m", at, f"c{at + 1}"), "tool", "synthetic") for at in (0, 2)]
+    written.append(("lc_run--n", "ai", "partial"))
     line = story.says("n", "so").add("run.settled", settled(*written)).ends("interrupted", "stop").line
     assert [(one.origin, one.tool_call_id) for one in line.messages[2:]] == [
-        ("synthetic", "c1"),
         ("tool", "c2"),
+        ("synthetic", "c1"),
         ("synthetic", "c3"),
         ("partial", None),
     ]
+
+
+def test_a_late_result_is_not_in_the_thread_before_it_is_settled_again() -> None:
+    """What was made up still stands there; that the real one has come is said."""
+    story = Story().begin().answers("m", "Looking. ", tools=("c1",)).starts("c1")
+    story.add("run.settled", settled((made_up("m", 0, "c1"), "tool", "synthetic"))).ends("interrupted", "stop")
+    last = story.gives("c1", late=True).line.messages[-1]
+    assert (last.origin, last.reason, last.outdated) == ("synthetic", "started", True)
 
 
 @pytest.mark.parametrize(
@@ -430,52 +443,92 @@ def test_one_odd_event_does_not_take_the_conversation_away() -> None:
 # --- real runs --------------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_was_stopped_in_a_tool() -> None:
-    """As it was recorded and settled, not as we think that it is: the picture agrees with the thread, message by message."""
+def an_agent(model: Any, tools: list[Any]) -> Any:
+    return create_agent(model, tools, checkpointer=InMemorySaver())
 
-    async def go() -> tuple[Timeline, list[Any]]:
-        held = asyncio.Event()
 
-        @tool
-        async def quick(q: str) -> str:
-            """Quick."""
-            return f"quick {q}"
+def by_its_hand(model: Any, tools: list[Any]) -> Any:
+    graph = by_hand(model, tools)
+    graph.checkpointer = InMemorySaver()
+    return graph
 
-        @tool
-        async def slow(q: str) -> str:
-            """Slow."""
-            held.set()
-            await asyncio.Event().wait()
-            return "never"
 
-        model = Scripted(
-            scripts=[asks(("c1", "quick", {"q": "1"}), ("c2", "quick", {"q": "2"}), ("c3", "slow", {"q": "3"}))]
-        )
-        journal = RunJournal(":memory:")
-        agent = attach(create_agent(model, [quick, slow], checkpointer=InMemorySaver()), journal)
+# On Python 3.10 LangChain cannot hand on the config in asynchronous code.
+AGENTS = [by_its_hand] if sys.version_info < (3, 11) else [an_agent, by_its_hand]
+
+
+def agrees(line: Timeline, thread: list[Any]) -> None:
+    """The picture shows the thread, message by message, and knows what was added to it."""
+    assert [(one.kind, one.text) for one in line.messages] == [(one.type, one.text) for one in thread]
+    ours = ("partial", "recovered", "synthetic")
+    assert [one.origin if one.origin in ours else None for one in line.messages] == [origin_of(one) for one in thread]
+
+
+async def stopped_in_a_tool(make: Any, durability: Any, *, late: bool) -> None:
+    """Three tools, of which the second never ends, or ends when the run is over; compared with the thread, before and after
+    the next turn."""
+    held, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool
+    async def quick(q: str) -> str:
+        """Quick."""
+        return f"quick {q}"
+
+    @tool
+    async def slow(q: str) -> str:
+        """Slow."""
+        held.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool
+    def blocking(q: str) -> str:
+        """Nobody can stop it."""
+        loop.call_soon_threadsafe(held.set)
+        go_on.wait(30)
+        return "late result"
+
+    calls = ("c1", "quick", {"q": "1"}), ("c2", "blocking" if late else "slow", {"q": "2"}), ("c3", "quick", {"q": "3"})
+    model = Scripted(scripts=[asks(*calls), words("so ", "it is")])
+    async with RunJournal(":memory:") as journal:
+        graph = attach(make(model, [quick, slow, blocking]), journal)
         config: Any = {"configurable": {"thread_id": "t"}}
-        task = asyncio.create_task(agent.ainvoke({"messages": [("user", "hi")]}, config))
+        task = asyncio.create_task(graph.ainvoke({"messages": [("user", "hi")]}, config, durability=durability))
         await held.wait()
         (run,) = await journal.aruns()
-        async for event in journal.afollow(run.run_id):
-            if sum(one.kind == "llm.tool.result" for one in await journal.aread(run.run_id)) == 2 or event.kind == "run.end":
-                break
+        await until_said(journal, run.run_id, "llm.tool.result", 2)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        run = await journal.arun(run.run_id)
-        line = timeline(run, await journal.aread(run.run_id))
-        thread = (await agent.aget_state(config)).values["messages"]
-        await journal.aclose()
-        return line, thread
 
-    line, thread = asyncio.run(go())
-    assert [(one.kind, one.text) for one in line.messages] == [(one.type, one.text) for one in thread]
-    assert [one.origin for one in line.messages] == ["input", "streamed", "tool", "tool", "synthetic"]
-    assert [(tool.name, tool.outcome) for tool in line.tools] == [("quick", "result"), ("quick", "result"), ("slow", "open")]
-    assert line.lanes >= 1
-    assert str(line.run.status) == "interrupted"
-    assert line.cut is not None
+        async def compare(messages: int | None = None) -> Timeline:
+            line = timeline(await journal.arun(run.run_id), await journal.aread(run.run_id))
+            agrees(line, (await graph.aget_state(config)).values["messages"][:messages])
+            return line
+
+        line = await compare()
+        assert {tool.tool_call_id: tool.outcome for tool in line.tools} == {"c1": "result", "c2": "open", "c3": "result"}
+        assert (str(line.run.status), line.messages[-1].outdated) == ("interrupted", False)
+        if late:
+            go_on.set()
+            await until(lambda: journal.read(run.run_id)[-1].kind == "llm.tool.result")
+            line = await compare()
+            assert [one.outdated for one in line.messages if one.origin == "synthetic"] == [True]
+            assert [tool.tool_call_id for tool in line.tools if tool.late] == ["c2"]
+            assert "late result" in page([(line.run, await journal.aread(run.run_id))])
+        before = len(line.messages)
+        await graph.ainvoke({"messages": [("user", "and now")]}, config)
+        line = await compare(before)
+        assert [one.origin for one in line.messages].count("synthetic") == (0 if late else 1)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("make", AGENTS, ids=lambda make: make.__name__)
+def test_an_agent_that_was_stopped_in_a_tool(make: Any, durability: str, late: bool) -> None:
+    """As it was recorded and settled, not as we think that it is: the picture agrees with the thread."""
+    asyncio.run(asyncio.wait_for(stopped_in_a_tool(make, durability, late=late), 60))
 
 
 def test_an_agent_that_was_cut_off_in_its_answer() -> None:
@@ -491,7 +544,7 @@ def test_an_agent_that_was_cut_off_in_its_answer() -> None:
     line = timeline(run, journal.read(run.run_id))
     thread = agent.get_state(config).values["messages"]
     journal.close()
-    assert [(one.kind, one.text) for one in line.messages] == [(one.type, one.text) for one in thread]
+    agrees(line, thread)
     assert [one.origin for one in line.messages] == ["input", "partial"]
     assert line.models[0].outcome == "error"
     assert line.run.error is not None

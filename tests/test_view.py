@@ -123,7 +123,7 @@ def test_the_origin_of_each_message_is_shown() -> None:
     items = [
         attrs["class"] or "" for tag, attrs in reader.tags if tag == "li" and "rj-message" in (attrs.get("class") or "")
     ]
-    assert [name.split("rj-from-")[1] for name in items] == ["input", "streamed", "recovered", "tool", "synthetic"]
+    assert [name.split("rj-from-")[1] for name in items] == ["input", "streamed", "tool", "synthetic", "recovered"]
     assert "Made up by the settlement: it was running." in reader.text
     assert "checkpoint-2" in reader.text
 
