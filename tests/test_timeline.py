@@ -306,6 +306,14 @@ def test_tokens_are_counted_once_in_the_flow() -> None:
     assert sum(line.models[0].flow) == 5000
 
 
+def test_the_flow_ends_with_the_last_token() -> None:
+    """Tokens that come evenly are an even flow, however long the call goes on without any."""
+    story = Story().begin().says("m", *["x"] * 400, wait=0.05)
+    (call,) = story.add("llm.ai.response", message("ai", "x" * 400), "m", wait=15.0).ends().line.models
+    assert call.ended - (call.last or 0) == pytest.approx(15.0)
+    assert max(call.flow) - min(call.flow) <= 2
+
+
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 10)), max_size=60))
 def test_lanes_never_overlap(spans: list[tuple[float, float]]) -> None:
     """Two spans in one lane: one ends before the other begins. There is no lane that nobody needs."""

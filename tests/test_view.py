@@ -94,6 +94,14 @@ def test_the_first_sentence_says_what_happened() -> None:
     assert "cut off: stop" in text
 
 
+def test_how_far_the_tools_came_is_said_of_those_that_were_asked_for() -> None:
+    """Also of one that never began; what a tool asks for is its own affair; what ends late is said so."""
+    story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2", "c3", "c4")).starts("c1", "c2", "c3").gives("c1")
+    story.starts("n", inside="c3").gives("n", inside="c3").add("tool.error", {"tool_call_id": "c2", "error": "x"}, "run-c2")
+    text = read(story.ends("interrupted", "stop").gives("c3", late=True)).text
+    assert "1 of 4 tools had finished, 1 failed, 1 ended afterwards." in text
+
+
 @pytest.mark.parametrize(
     ("story", "words"),
     [
@@ -220,7 +228,9 @@ def test_what_names_no_call_is_shown_once() -> None:
     story = Story().begin()
     for word in ("only ", "once"):
         story.add("llm.ai.delta", {"text": word})
-    assert read(story.ends("interrupted", "crash")).text.count("only once") == 1
+    text = read(story.ends("interrupted", "crash")).text
+    assert text.count("only once") == 1
+    assert "None" not in text
     story = Story().begin().add("llm.ai.response", message("ai", "only once")).ends()
     assert read(story).text.count("only once") == 1
 
