@@ -32,6 +32,8 @@ class ModelCall:
     unused: bool
     """Nobody was given its answer."""
     late: bool
+    seq: int
+    """Of its first event."""
     began: float
     first: float | None
     """When its first token came."""
@@ -66,6 +68,7 @@ class ToolCall:
     inside: str | None
     ran: bool
     """Whether a tool has run: a result may come without."""
+    seq: int
     began: float
     ended: float
     """As of a model call."""
@@ -83,6 +86,7 @@ class OpenModel:
 
     call_id: str
     began: float
+    seq: int
     data: Mapping[str, Any] = field(default_factory=dict)
     late: bool = False
     closed: bool = False
@@ -132,6 +136,7 @@ def model_call(
         replaced=replaced,
         unused=unused,
         late=call.late,
+        seq=call.seq,
         began=began,
         first=call.times[0] if call.times else None,
         last=call.times[-1] if call.times else None,
@@ -161,6 +166,7 @@ def tool_call(tool: OpenTool, ended: float, lane: int) -> ToolCall:
         args=data.get("args"),
         inside=as_text(data.get("inside")),
         ran=tool.ran,
+        seq=tool.seq,
         began=tool.began,
         ended=ended,
         outcome=tool.outcome,

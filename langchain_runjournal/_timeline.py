@@ -54,6 +54,10 @@ class Timeline:
     """Events that hold something else than they should, and are not among the messages."""
     axis: Axis
 
+    def marks_of(self, kind: str) -> list[Mark]:
+        """Those of one kind, in their order."""
+        return [mark for mark in self.marks if mark.kind == kind]
+
     @property
     def lanes(self) -> int:
         """How many tools were drawn beside each other."""
@@ -150,7 +154,7 @@ class _Reader:
     def _model(self, event: Event, now: float) -> OpenModel:
         call = self.models.get(event.call_id)
         if call is None:
-            call = self.models[event.call_id] = OpenModel(str(event.call_id), now, late=self.over is not None)
+            call = self.models[event.call_id] = OpenModel(str(event.call_id), now, event.seq, late=self.over is not None)
         return call
 
     def _delta(self, event: Event, now: float) -> None:

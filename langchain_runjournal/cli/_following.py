@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from rich.text import Text
 
+from .._drawn import as_mapping, as_text
 from .._follow import PAGE, Nap
 from .._journal import RunJournal
+from .._spoken import text_of
 from ..errors import EventsMissing
 from ..events import DELTA, Event, Run, RunStatus
 from ._find import events_of
 from ._settings import Settings
-from ._story import Call, Story
-from ._words import clean, content_text, lasting, one_line, plural, to_json, tokens
+from ._words import clean, lasting, one_line, plural, to_json, tokens
 
 _LONGEST: Final = 1.0
 """Seconds after which one looks without having been woken: at whether the owner lives, for one."""
@@ -94,6 +96,54 @@ class JsonLines:
         """Nothing is left to do."""
 
 
+@dataclass(slots=True)
+class _Voice:
+    """A model call, or a tool, that has begun."""
+
+    id: str | None
+    name: str
+    began: float
+    role: str = "answer"
+    spoke: bool = False
+
+
+class _Voices:
+    """Who is who, of those whose events have been read."""
+
+    def __init__(self, seen: Iterable[Event]) -> None:
+        self._models: dict[str | None, _Voice] = {}
+        self._tools: dict[str, _Voice] = {}
+        for event in seen:
+            if event.kind == "tool.start":
+                self.tool(event)
+            elif event.kind.startswith("llm.") and event.call_id is not None:
+                self.model(event)
+
+    def model(self, event: Event) -> _Voice:
+        """Of which call of a model an event speaks."""
+        voice = self._models.get(event.call_id)
+        if voice is None:
+            voice = self._models[event.call_id] = _Voice(event.call_id, "", event.at)
+        if event.kind == DELTA:
+            voice.spoke = True
+        elif event.kind == "llm.start":
+            voice.name, voice.role = as_text(event.data.get("model")) or "", as_text(event.data.get("role")) or "answer"
+        return voice
+
+    def tool(self, event: Event) -> _Voice:
+        """Of which tool."""
+        id = str(event.data.get("tool_call_id"))
+        if event.kind == "tool.start" or id not in self._tools:
+            name = event.data.get("name") or message_of(event).get("name")
+            self._tools[id] = _Voice(id, as_text(name) or "", event.at)
+        return self._tools[id]
+
+
+def message_of(event: Event) -> Mapping[str, Any]:
+    """The fields of the message that an event holds, if it does."""
+    return as_mapping(as_mapping(event.data.get("message")).get("data"))
+
+
 class People:
     """The answers as they come, on stdout; what else happens in lines of their own, on stderr.
 
@@ -105,7 +155,7 @@ class People:
         self._run = run
         # What has been seen before: who says the tokens that go on now.
         seen = (event for event in events_of(journal, run.run_id) if event.seq <= after) if after else ()
-        self._story = Story(seen)
+        self._voices = _Voices(seen)
         self._current: str | None = None
         self._waiting: dict[str | None, list[str]] = {}
         self._in_line = False
@@ -126,12 +176,11 @@ class People:
         self._end_line()
 
     def _delta(self, event: Event) -> None:
-        story = self._story
-        story.read(event)
+        voice = self._voices.model(event)
         text = event.text
         if event.data.get("restart"):
             self._line("begins again", "yellow")
-        if not text or story.model(event.call_id).role != "answer":
+        if not text or voice.role != "answer":
             return
         if self._current is None or self._current == event.call_id:
             self._current = event.call_id
@@ -154,60 +203,58 @@ class People:
         self._end_line()
         self._write("".join(self._waiting.pop(call_id, [])))
 
-    def _end_call(self, call: Call) -> None:
+    def _end_call(self, call_id: str | None) -> None:
         """The answer is over: the next one that has begun to speak is shown."""
-        if call.call_id in self._waiting:
-            self._turn_to(call.call_id)
-        if self._current in (None, call.call_id):
+        if call_id in self._waiting:
+            self._turn_to(call_id)
+        if self._current in (None, call_id):
             self._current = next(iter(self._waiting), None)
             if self._current is not None:
                 self._turn_to(self._current)
 
     def _other(self, event: Event) -> None:
-        self._story.read(event)
-        data = event.data
         match event.kind:
-            case "llm.ai.response" | "llm.ai.partial" | "llm.error":
-                call = self._story.model(event.call_id)
-                if call.role == "answer" and event.kind == "llm.ai.response" and not call.deltas:
-                    self._whole(call, data)
-                if call.role == "answer" and event.kind != "llm.ai.response":
-                    self._line(f"{call.outcome}{f': {call.why}' if call.why else ''}", "yellow")
-                self._end_call(call)
             case "llm.start":
-                self._begin(self._story.model(event.call_id), data)
+                self._begin(event)
+            case "llm.ai.response" | "llm.ai.partial" | "llm.error":
+                self._over(event)
             case "tool.start" | "llm.tool.result" | "tool.error":
                 self._tool(event)
             case "llm.human.input":
-                self._line(f"human: {self._story.inputs[-1]}")
+                self._line(f"human: {text_of(message_of(event).get('content'))}")
             case _:
                 self._mark(event)
 
-    def _begin(self, call: Call, data: Mapping[str, Any]) -> None:
-        if data.get("replaces"):
+    def _begin(self, event: Event) -> None:
+        voice = self._voices.model(event)
+        if event.data.get("replaces"):
             self._line("asked again: what it said before counts no more", "yellow")
-        if call.role != "answer":
-            self._line(f"{call.role}: {call.name}")
+        if voice.role != "answer":
+            self._line(f"{voice.role}: {voice.name}")
 
-    def _whole(self, call: Call, data: Mapping[str, Any]) -> None:
-        """The answer of a model that does not stream."""
-        message = data.get("message")
-        inner = message.get("data") if isinstance(message, Mapping) else None
-        text = content_text(inner.get("content")) if isinstance(inner, Mapping) else ""
-        if text:
-            self._waiting.setdefault(call.call_id, []).append(text)
+    def _over(self, event: Event) -> None:
+        voice = self._voices.model(event)
+        if voice.role == "answer":
+            if event.kind != "llm.ai.response":
+                why = event.data.get("error") or event.data.get("cause")
+                self._line(
+                    ("cut off" if event.kind == "llm.ai.partial" else "failed") + (f": {why}" if why else ""), "yellow"
+                )
+            elif not voice.spoke and (text := text_of(message_of(event).get("content"))):
+                self._waiting.setdefault(event.call_id, []).append(text)  # of a model that does not stream
+        self._end_call(event.call_id)
 
     def _tool(self, event: Event) -> None:
-        call = self._story.tool(event)
+        voice, data = self._voices.tool(event), event.data
         if event.kind == "tool.start":
-            args = to_json(call.args) if call.args is not None else ""
-            self._line(f"→ {call.name} {args}")
+            self._line(f"→ {voice.name} {to_json(data['args']) if data.get('args') is not None else ''}")
             return
-        message = event.data.get("message")
-        inner = message.get("data") if isinstance(message, Mapping) else None
-        said = content_text(inner.get("content")) if isinstance(inner, Mapping) else str(call.why or "")
-        took = f" ({lasting(call.ended - call.began)})" if call.ended is not None else ""
-        self._line(f"← {call.name}{took}: {call.outcome if call.outcome != 'complete' else ''} {said}".replace(":  ", ": "))
+        message = message_of(event)
+        if event.kind == "tool.error":
+            said = "waits for a human" if data.get("interrupted") else f"failed: {data.get('error')}"
+        else:
+            said = ("failed: " if message.get("status") == "error" else "") + text_of(message.get("content"))
+        self._line(f"← {voice.name} ({lasting(event.at - voice.began)}): {said}")
 
     def _mark(self, event: Event) -> None:
         data = event.data
@@ -218,8 +265,10 @@ class People:
             case "run.stop":
                 self._line(f"a stop was asked for: {data.get('cause')}", "yellow")
             case "run.pause":
-                asked = ", ".join(one if isinstance(one, str) else to_json(one) for one in self._story.waits_for)
-                self._line(f"waits for a human{f': {asked}' if asked else ''}", "yellow")
+                found = data.get("interrupts")
+                asked = [as_mapping(one).get("value", one) for one in found] if isinstance(found, (list, tuple)) else []
+                words = ", ".join(one if isinstance(one, str) else to_json(one) for one in asked)
+                self._line(f"waits for a human{f': {words}' if words else ''}", "yellow")
             case "run.settled":
                 written = data.get("messages")
                 count = len(written) if isinstance(written, list) else 0

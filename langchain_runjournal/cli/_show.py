@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from .._drawn import ModelCall, ToolCall
+from .._spoken import text_of
+from .._timeline import Timeline, timeline
 from ..events import GRAPH, Run, RunStatus
 from ._find import Ids, RunId, events_of, find, owner_and_process
 from ._settings import Settings, common
-from ._story import Call, Story
-from ._words import STYLES, ago, clean, content_text, lasting, moment, number, one_line, run_data, standing, tokens
+from ._words import STYLES, ago, clean, lasting, moment, number, one_line, run_data, standing, tokens
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -48,43 +51,126 @@ def show(settings: Settings, run: str) -> None:
     """Everything about one run: where it stands, its calls, what was settled, and what to do next."""
     with settings.open() as journal:
         found = find(journal, run)
-        story = Story(events_of(journal, found.run_id))
+        line = timeline(found, events_of(journal, found.run_id))
         owner, process = owner_and_process(journal, found)
-        story.close(found, owner == "gone")
-        steps = next_steps(found, owner, story)
+        calls = _in_order(line, is_over=found.ended or owner == "gone")
+        steps = next_steps(found, owner)
         if settings.as_json:
             settings.line(
                 {
                     **run_data(found, Ids(journal).short(found.run_id)),
                     "owner_state": owner,
                     "owner_process": process,
-                    "problem": story.problem,
-                    "inputs": story.inputs,
-                    "waits_for": story.waits_for if found.status == RunStatus.PAUSED else [],
-                    "settlements": story.settlements,
-                    "calls": [call.to_data() for call in story.calls],
+                    "problem": _problem(line),
+                    "inputs": _inputs(line),
+                    "waits_for": _waits_for(line) if found.status == RunStatus.PAUSED else [],
+                    "settlements": [{**mark.data, "at": line.began + mark.at} for mark in line.marks_of("settled")],
+                    "calls": [call.to_data(line.began) for call in calls],
                     "next": steps,
                 }
             )
             return
-    _facts(settings, found, owner, process, story)
-    _calls(settings, found, story)
-    for settlement in story.settlements:
-        _settlement(settings, settlement)
+    _facts(settings, found, owner, process, line)
+    _calls(settings, calls)
+    for mark in line.marks_of("settled"):
+        _settlement(settings, mark.data, line.began + mark.at)
     for step in steps:
         settings.out.print(Text(clean(f"\nNext: {step}"), style="bold yellow"))
 
 
-def _facts(settings: Settings, run: Run, owner: str, process: int | None, story: Story) -> None:
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call, in the words of the command line."""
+
+    of: ModelCall | ToolCall
+    outcome: str
+    """"complete", "failed", "cut off", "replaced", "open" or, of a tool, "waits for a human" or "not finished"."""
+    why: str | None
+
+    def name(self) -> Text:
+        of = self.of
+        if isinstance(of, ModelCall):
+            role = "" if of.role == "answer" else f" ({one_line(of.role)})"
+            return Text(one_line(of.model), style="bold").append(role, style="not bold dim")
+        args = "" if of.args is None else one_line(_arguments(of.args), 60)
+        return Text(f"  {one_line(of.name)}").append(args, style="dim")
+
+    def size(self) -> str:
+        of = self.of
+        if isinstance(of, ToolCall):
+            return ""
+        return tokens({"": of.usage}) or (f"{number(of.deltas)} deltas" if of.deltas else "")
+
+    def to_data(self, began: float) -> dict[str, Any]:
+        """For a program. `began`: when the run did, by the wall clock."""
+        model, tool = (self.of, None) if isinstance(self.of, ModelCall) else (None, self.of)
+        return {
+            "kind": "model" if model else "tool",
+            "name": model.model if model else tool and tool.name,
+            "role": model and model.role,
+            "inside": self.of.inside,
+            "args": tool and tool.args,
+            "call_id": self.of.call_id,
+            "tool_call_id": tool and tool.tool_call_id,
+            "outcome": self.outcome,
+            "why": self.why,
+            "started_at": began + self.of.began,
+            "ended_at": None if self.outcome == "open" else began + self.of.ended,
+            "deltas": model.deltas if model else 0,
+            "first_delta_at": None if model is None or model.first is None else began + model.first,
+            "late": self.of.late,
+            "usage": dict(model.usage) if model else {},
+        }
+
+
+def _in_order(line: Timeline, *, is_over: bool) -> list[_Call]:
+    """The calls as they began. `is_over`: nobody works on them any more, and of a killed process no event says so."""
+    models = [_Call(one, _of_model(one, is_over), one.error or one.cause) for one in line.models]
+    tools = [_Call(one, _of_tool(one, is_over), one.text if one.outcome == "error" else None) for one in line.tools]
+    return sorted([*models, *tools], key=lambda call: call.of.seq)
+
+
+def _of_model(call: ModelCall, is_over: bool) -> str:
+    if call.replaced or call.unused:
+        return "replaced"
+    words = {"complete": "complete", "partial": "cut off", "error": "failed", "open": "cut off" if is_over else "open"}
+    return words[call.outcome]
+
+
+def _of_tool(call: ToolCall, is_over: bool) -> str:
+    over = "not finished" if is_over else "open"
+    words = {"result": "complete", "error": "failed", "interrupted": "waits for a human", "open": over}
+    return words[call.outcome]
+
+
+def _problem(line: Timeline) -> str | None:
+    """Why its thread could not be settled, of a run that has ended."""
+    told = [str(mark.data["problem"]) for mark in line.marks_of("end") if mark.data.get("problem")]
+    return None if line.run.settled or not told else told[-1]
+
+
+def _inputs(line: Timeline) -> list[str]:
+    return [one.text for one in line.messages if one.origin == "input"]
+
+
+def _waits_for(line: Timeline) -> list[Any]:
+    """What the last pause asks."""
+    pauses = line.marks_of("pause")
+    asked = pauses[-1].data.get("interrupts") if pauses else None
+    found = asked if isinstance(asked, (list, tuple)) else []
+    return [one.get("value") if isinstance(one, Mapping) else one for one in found]
+
+
+def _facts(settings: Settings, run: Run, owner: str, process: int | None, line: Timeline) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, text in _rows(run, owner, process, story):
+    for name, text in _rows(run, owner, process, line):
         grid.add_row(name, text)
     settings.out.print(grid)
 
 
-def _rows(run: Run, owner: str, process: int | None, story: Story) -> Iterator[tuple[str, Text]]:
+def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator[tuple[str, Text]]:
     now = time.time()
     yield "run", Text(one_line(run.run_id), style="bold")
     yield "thread", Text(one_line(run.thread_id or "none"))
@@ -93,13 +179,14 @@ def _rows(run: Run, owner: str, process: int | None, story: Story) -> Iterator[t
     yield "status", Text(standing(run), style=STYLES[run.status]).append(settled, style="yellow")
     if run.error:
         yield "error", Text(clean(run.error), style="red")
-    if story.problem:
-        yield "problem", Text(clean(story.problem), style="red")
+    if (problem := _problem(line)) is not None:
+        yield "problem", Text(clean(problem), style="red")
     yield "begun", Text(f"{moment(run.started_at)} ({ago(run.started_at, now)})")
     if run.ended_at is not None:
         yield "ended", Text(f"{moment(run.ended_at)}, after {lasting(run.ended_at - run.started_at)}")
-    elif story.last_at:
-        yield "last event", Text(f"{moment(story.last_at)} ({ago(story.last_at, now)})")
+    elif line.began:
+        last = line.began + line.length
+        yield "last event", Text(f"{moment(last)} ({ago(last, now)})")
     yield "events", Text(f"{run.last_seq:,}")
     if run.lost:
         yield "lost", Text(f"{run.lost:,} events could not be kept", style="red")
@@ -119,10 +206,10 @@ def _rows(run: Run, owner: str, process: int | None, story: Story) -> Iterator[t
         yield "graph", Text(one_line(str(run.metadata[GRAPH])))
     if shown:
         yield "metadata", Text(one_line(json.dumps(shown, ensure_ascii=False, default=str), 400))
-    for said in story.inputs:
+    for said in _inputs(line):
         yield "input", Text(one_line(said, 200))
     if run.status == RunStatus.PAUSED:
-        for question in story.waits_for or ["a human"]:
+        for question in _waits_for(line) or ["a human"]:
             words_ = question if isinstance(question, str) else json.dumps(question, ensure_ascii=False, default=str)
             yield "waits for", Text(one_line(words_, 400), style="yellow")
 
@@ -135,8 +222,8 @@ def _usage(usage: Any) -> str:
     return brief + (f", {calls} calls" if calls else "") + (f", {missing} of them did not report" if missing else "")
 
 
-def _calls(settings: Settings, run: Run, story: Story) -> None:
-    if not story.calls:
+def _calls(settings: Settings, calls: list[_Call]) -> None:
+    if not calls:
         return
     wide = settings.out.width >= 110
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -145,33 +232,16 @@ def _calls(settings: Settings, run: Run, story: Story) -> None:
     table.add_column("took", justify="right", no_wrap=True)
     table.add_column("outcome", overflow="fold", max_width=40)
     table.add_column("tokens", no_wrap=True)
-    now = time.time()
-    for call in story.calls:
-        end = call.ended or run.ended_at or now
+    for call in calls:
         outcome = Text(call.outcome, style=_OUTCOMES.get(call.outcome, "dim"))
         if call.why:
-            outcome.append(f" ({one_line(str(call.why), 80)})")
-        if call.late:
+            outcome.append(f" ({one_line(call.why, 80)})")
+        if call.of.late:
             outcome.append(" late", style="dim")
-        table.add_row(
-            f"+{lasting(call.began - run.started_at)}",
-            _call_name(call),
-            lasting(end - call.began),
-            outcome,
-            Text(tokens({"": call.usage}) or (f"{number(call.deltas)} deltas" if call.deltas else ""), style="dim"),
-        )
+        took = lasting(call.of.ended - call.of.began)
+        table.add_row(f"+{lasting(call.of.began)}", call.name(), took, outcome, Text(call.size(), style="dim"))
     settings.out.print()
     settings.out.print(table)
-
-
-def _call_name(call: Call) -> Text:
-    indent = "  " if call.kind == "tool" else ""
-    text = Text(indent + one_line(call.name or call.kind), style="" if call.kind == "tool" else "bold")
-    if call.kind == "tool" and call.args is not None:
-        text.append(one_line(_arguments(call.args), 60), style="dim")
-    elif call.role not in ("", "answer"):
-        text.append(f" ({one_line(call.role)})", style="dim")
-    return text
 
 
 def _arguments(args: Any) -> str:
@@ -184,21 +254,19 @@ def _arguments(args: Any) -> str:
     return f"({args})"
 
 
-def _settlement(settings: Settings, data: Mapping[str, Any]) -> None:
+def _settlement(settings: Settings, data: Mapping[str, Any], at: float) -> None:
     messages = data.get("messages")
     written = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
     late = " (late)" if data.get("late") else ""
     line = Text(f"\nSettlement{late}: ", style="bold").append(one_line(str(data.get("outcome", "settled"))), style="green")
     if data.get("reason"):
         line.append(clean(f" ({data['reason']})"), style="dim")
-    if isinstance(data.get("at"), float):
-        line.append(f", {moment(data['at'])}", style="dim")
-    settings.out.print(line)
+    settings.out.print(line.append(f", {moment(at)}", style="dim"))
     for one in written:
         settings.out.print(Text("  " + one_line(f"{one.get('type')}, {one.get('origin')}: {one.get('id')}")), soft_wrap=True)
 
 
-def next_steps(run: Run, owner: str, story: Story) -> list[str]:
+def next_steps(run: Run, owner: str) -> list[str]:
     """What a person can do about a run now, if there is anything."""
     name = run.run_id
     if run.status == RunStatus.PAUSED:
@@ -252,7 +320,7 @@ def _message(settings: Settings, message: BaseMessage) -> None:
     if isinstance(mark, Mapping):
         heading.append(f" ({_origin(mark)})", style="yellow")
     settings.out.print(heading)
-    text = content_text(message.content)
+    text = text_of(message.content)
     if text:
         settings.out.print(Text(clean(text)), soft_wrap=not settings.out.is_terminal)
     requests = [*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())]

@@ -154,25 +154,3 @@ def run_data(run: Run, short: str) -> dict[str, Any]:
         "usage": dict(run.usage),
         "metadata": dict(run.metadata),
     }
-
-
-def content_text(content: Any) -> str:
-    """The words of a message, whatever its content is made of; what is no text is named."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    return "".join(_block_text(block) for block in content)
-
-
-def _block_text(block: Any) -> str:
-    if isinstance(block, str):
-        return block
-    if not isinstance(block, Mapping):
-        return ""
-    kind = block.get("type")
-    if kind == "text":
-        return str(block.get("text", ""))
-    # Requests are shown apart; thoughts are not what was said.
-    hidden = ("tool_use", "tool_call", "function_call", "input_json_delta", "thinking", "redacted_thinking", "reasoning")
-    return "" if kind in hidden or kind is None else f"[{kind}]"
