@@ -1,6 +1,11 @@
 """Every store keeps every promise."""
 
+import gc
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -8,6 +13,8 @@ from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, StoreContract
+
+from .test_spool import Interrupt, uninterrupted
 
 
 class TestMemoryStore(StoreContract):
@@ -48,3 +55,46 @@ class TestFaultyStoreAtRest(_OnDisk):
 
     def open(self) -> Store:
         return FaultyStore(super().open())
+
+
+def at_moment(number: int) -> Callable[..., object]:
+    """A trace function that interrupts at the nth line, or return, in the store or in the locks of Python's library."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> object:
+        nonlocal count
+        path = frame.f_code.co_filename
+        if Path(path).name not in ("sqlite.py", "threading.py"):
+            return trace
+        # Python itself lets nothing come between a lock of its own and the body of its `with`, at either end.
+        if event == "return" or (event == "line" and frame.f_lineno not in uninterrupted(path)):
+            count += 1
+            if count == number:
+                raise Interrupt
+        return trace
+
+    return trace
+
+
+# A connection that was just being opened is closed when it is collected.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("verb", ["read", "changed"])
+def test_a_ctrl_c_at_any_moment_of_a_read_leaves_nothing_locked(db: Path, verb: str) -> None:
+    """Else the writer would wait for ever, and with it the close of the journal."""
+    store = SqliteStore(db)
+    numbers, interrupted = 0, True
+    with ThreadPoolExecutor(1) as other:
+        while interrupted:
+            numbers += 1
+            sys.settrace(at_moment(numbers))
+            try:
+                store.read("r", 0, None) if verb == "read" else store.changed()
+                interrupted = False
+            except Interrupt:
+                interrupted = True
+            finally:
+                sys.settrace(None)
+            assert other.submit(store.changed).result(timeout=30) > 0
+    assert numbers > 3, "the trace did not see the lines of a read"
+    store.close()
+    gc.collect()

@@ -82,7 +82,8 @@ class SqliteStore:
     def _begin(self) -> None:
         self._lock = threading.RLock()
         # Readers have a lock of their own: in WAL mode they need not wait for whoever waits to write.
-        self._at_rest = threading.Condition()
+        self._rest_lock = threading.RLock()
+        self._at_rest = threading.Condition(self._rest_lock)  # `with` takes the lock: between its lines, no Ctrl-C can come
         self._reading = 0
         self._writer: sqlite3.Connection | None = None
         self._watcher: sqlite3.Connection | None = None
@@ -353,7 +354,7 @@ class SqliteStore:
 
     def changed(self) -> int:
         """SQLite's own count of what other connections have committed: two microseconds."""
-        with self._at_rest, translated(self._path):
+        with self._rest_lock, translated(self._path):
             if self._watcher is None:
                 self._watcher = self._connect()
             return int(self._watcher.execute("PRAGMA data_version").fetchone()[0])
@@ -371,7 +372,7 @@ class SqliteStore:
                 self._give_back(con)
 
     def _borrow(self) -> sqlite3.Connection:
-        with self._at_rest:
+        with self._rest_lock:
             if self._closed:
                 raise StoreClosed(url=self.url)
             con = self._readers.pop() if self._readers else self._connect()
@@ -379,7 +380,7 @@ class SqliteStore:
             return con
 
     def _give_back(self, con: sqlite3.Connection) -> None:
-        with self._at_rest:
+        with self._rest_lock:
             self._reading -= 1
             self._at_rest.notify_all()
             if not self._closed and len(self._readers) < 8:
@@ -389,7 +390,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Release the file. The last one to close it folds SQLite's -wal file into it."""
-        with self._lock, self._at_rest:
+        with self._lock, self._rest_lock:
             self._closed = True
             self._close_connections()
 
