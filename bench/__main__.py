@@ -26,6 +26,7 @@ SECTIONS = (
     "guard",
     "attach",
     "start",
+    "view",
 )
 
 

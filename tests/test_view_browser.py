@@ -16,7 +16,7 @@ from langchain_runjournal.view import fragment, page
 from tests.test_timeline import DAY, Story, message, settled, stopped
 from tests.test_view import evil
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.look, pytest.mark.slow]
 
 SIZES = [pytest.param((1280, scheme), id=f"1280-{scheme}") for scheme in ("light", "dark")]
 SIZES += [pytest.param((390, scheme), id=f"390-{scheme}") for scheme in ("light", "dark")]
