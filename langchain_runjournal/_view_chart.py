@@ -8,8 +8,9 @@ from typing import Final, TypeAlias
 from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
-from ._view_html import Place, badge, count, duration, number, percent, safe, since
+from ._view_html import Place, badge, duration, number, percent, safe, since
 from ._view_words import OUTCOMES, mark_words, model_words, tool_words
+from ._wording import plural
 
 _MOST_BOXES: Final = 240
 """More than that are drawn as one shape, without words."""
@@ -51,10 +52,10 @@ def chart(line: Timeline, place: Place) -> str:
 
 def _alternative(line: Timeline) -> str:
     finished = sum(tool.outcome == "result" for tool in line.tools)
-    told = [f"Time line of {duration(line.length)}", count(len(line.models), "model call")]
+    told = [f"Time line of {duration(line.length)}", plural(len(line.models), "model call")]
     if line.tools:
         told.append(
-            f"{count(len(line.tools), 'tool call')} in {count(line.lanes, 'lane')}, {number(finished)} with a result"
+            f"{plural(len(line.tools), 'tool call')} in {plural(line.lanes, 'lane')}, {number(finished)} with a result"
         )
     if line.cut is not None:
         told.append(f"cut off after {duration(line.cut)}: {line.run.cause or 'error'}")
@@ -115,7 +116,7 @@ def _models(line: Timeline) -> str:
     calls = line.models
     if not calls:
         return '<div class="rj-group"><span class="rj-cap">No model was called</span></div>'
-    head = f'<div class="rj-group"><span class="rj-cap">{count(len(calls), "model call")}</span>'
+    head = f'<div class="rj-group"><span class="rj-cap">{plural(len(calls), "model call")}</span>'
     if len(calls) > _MOST_BOXES or line.model_lanes > _MOST_ROWS:
         return f"{head}{_dense(calls, line.axis, line.model_lanes)}</div>"
     highest = max((peak for call in calls for peak in _rates(call, line.axis)), default=0.0)
@@ -162,7 +163,7 @@ def _tools(line: Timeline) -> str:
     if not tools:
         return ""
     beside = f", up to {line.lanes} at once" if line.lanes > 1 else ""
-    head = f'<div class="rj-group"><span class="rj-cap">{count(len(tools), "tool call")}{beside}</span>'
+    head = f'<div class="rj-group"><span class="rj-cap">{plural(len(tools), "tool call")}{beside}</span>'
     if len(tools) > _MOST_BOXES or line.lanes > _MOST_ROWS:
         return f"{head}{_dense(tools, line.axis, line.lanes)}</div>"
     rows = []
@@ -266,7 +267,7 @@ def _mark_list(line: Timeline, marks: Sequence[Mark]) -> str:
     )
     left = sum(mark.kind in _SHOWN for mark in line.marks) - len(marks)
     more = (
-        f'<p class="rj-note">{count(left, "more mark")} of this kind: see <code>runjournal export</code>.</p>'
+        f'<p class="rj-note">{plural(left, "more mark")} of this kind: see <code>runjournal export</code>.</p>'
         if left
         else ""
     )
@@ -299,7 +300,7 @@ def _in_words(line: Timeline, place: Place) -> str:
     rows.sort(key=lambda row: row[0])
     items = "".join(f'<li><span class="rj-at">{since(at)}</span> {place.text(words, 200)}</li>' for at, words in rows)
     left = len(line.models) + len(line.tools) - len(rows)
-    more = f'<p class="rj-note">{count(left, "more call")}: see <code>runjournal export</code>.</p>' if left else ""
+    more = f'<p class="rj-note">{plural(left, "more call")}: see <code>runjournal export</code>.</p>' if left else ""
     if not rows:
         return ""
     return f'<details class="rj-words"><summary>The time line in words</summary><ol>{items}</ol>{more}</details>'

@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from . import _wording
+from ._wording import in_utc, sign_for
+
 _PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
-_DAY: Final = 86_400
 _THIN: Final = "\N{NO-BREAK SPACE}"
 """Between a number and its unit."""
 
@@ -31,11 +33,7 @@ def safe(text: object) -> str:
 
 def _shown(found: re.Match[str]) -> str:
     one = found.group()
-    if one == "\r\n":
-        return "\n"
-    code = ord(one)
-    # The pictures of control characters; half of a surrogate pair and the like have none.
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+    return "\n" if one == "\r\n" else sign_for(one)
 
 
 @dataclass(slots=True)
@@ -74,23 +72,9 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def count(value: int, one: str, many: str | None = None) -> str:
-    """So and so many of something."""
-    return f"{number(value)} {one if value == 1 else many or f'{one}s'}"
-
-
 def duration(seconds: float) -> str:
-    """A span of time, as a person would say it."""
-    if seconds < 0.9995:
-        return f"{round(seconds * 1000)}{_THIN}ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f}{_THIN}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    first = next(place for place, (value, _) in enumerate(parts) if value)
-    return _THIN.join(f"{value}{_THIN}{unit}" for value, unit in parts[first : first + 2] if value)
+    """A span of time, whose numbers stay with their units."""
+    return _wording.duration(seconds).replace(" ", _THIN)
 
 
 def since(seconds: float) -> str:
@@ -100,24 +84,10 @@ def since(seconds: float) -> str:
 
 def moment(at: float) -> str:
     """A moment of the wall clock, in UTC."""
-    if not 0 < at < 253_402_300_800:
+    when = in_utc(at)
+    if when is None:
         return "unknown"
-    days, second = divmod(int(at), _DAY)
-    year, month, day = _date(days)
-    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
-    date = f"{year:04}-{month:02}-{day:02}"
-    return f'<time datetime="{date}T{clock}Z">{date} {clock} UTC</time>'
-
-
-def _date(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a count of days since 1970. Years begin in March here, so that a leap day is a last one."""
-    days += 719_468
-    era, of_era = divmod(days, 146_097)
-    of_age = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * of_age + of_age // 4 - of_age // 100)
-    turn = (5 * of_year + 2) // 153
-    month = turn + 3 if turn < 10 else turn - 9
-    return of_age + era * 400 + (month <= 2), month, of_year - (153 * turn + 2) // 5 + 1
+    return f'<time datetime="{when:%Y-%m-%dT%H:%M:%SZ}">{when:%Y-%m-%d %H:%M:%S} UTC</time>'
 
 
 def percent(part: float) -> str:

@@ -9,8 +9,9 @@ from ._drawn import ModelCall, ToolCall
 from ._spoken import Asked, spoken
 from ._timeline import Mark, Timeline
 from ._told import Told
-from ._view_html import MOST, Place, badge, code, count, duration, facts, number, safe, since
+from ._view_html import MOST, Place, badge, code, duration, facts, number, safe, since
 from ._view_words import ORIGINS, OUTCOMES, SETTLED, STATES, model_words, tool_words, usage_words
+from ._wording import plural
 
 _T = TypeVar("_T")
 
@@ -58,7 +59,7 @@ def _some(found: Sequence[_T]) -> tuple[list[tuple[int, _T]], int]:
 
 def _left_out(left: int, what: str) -> str:
     return (
-        f'<li class="rj-left-out">{count(left, what)} {"is" if left == 1 else "are"} left out here;'
+        f'<li class="rj-left-out">{plural(left, what)} {"is" if left == 1 else "are"} left out here;'
         " <code>runjournal export</code> has them.</li>"
     )
 
@@ -77,7 +78,7 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
         head.append(f'<a class="rj-of" href="#{place.key}-call-{at}">call {number(at)}</a>')
     body = []
     if one.thinking:
-        size = count(len(one.thinking), "character")
+        size = plural(len(one.thinking), "character")
         body.append(f"<details><summary>Thinking, {size}</summary>{_text(place.text(one.thinking), 'rj-thought')}</details>")
     cut = ""
     if one.origin == "partial":
@@ -125,7 +126,7 @@ def settlement(line: Timeline, place: Place) -> str:
     marks = [mark for mark in line.marks if mark.kind == "settled"]
     parts = [_settled(mark, place) for mark in marks[:20]]
     if len(marks) > 20:
-        parts.append(f'<p class="rj-note">{count(len(marks) - 20, "more settlement")}.</p>')
+        parts.append(f'<p class="rj-note">{plural(len(marks) - 20, "more settlement")}.</p>')
     if line.run.ended and not line.run.settled:
         problem = next((mark.data.get("problem") for mark in line.marks if mark.kind == "end"), None)
         why = f": {place.text(spoken(problem), 500)}" if problem else ""

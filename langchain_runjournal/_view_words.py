@@ -8,7 +8,8 @@ from typing import Any, Final
 from ._drawn import ModelCall, ToolCall
 from ._spoken import spoken
 from ._timeline import Mark, Timeline
-from ._view_html import code, count, duration, number, safe
+from ._view_html import code, duration, number, safe
+from ._wording import plural
 from .events import Run
 
 ORIGINS: Final[Mapping[str, str]] = {
@@ -79,12 +80,12 @@ def sentences(line: Timeline) -> str:
     if any(call.outcome == "partial" and not call.replaced for call in line.models) and cut:
         told.append("The answer was cut off.")
     if not line.tools and not cut:
-        told.append(f"{count(len(line.models), 'model call')}, {count(len(line.messages), 'message')}.")
+        told.append(f"{plural(len(line.models), 'model call')}, {plural(len(line.messages), 'message')}.")
     told += [f"{_settlement(mark)}." for mark in line.marks if mark.kind == "settled"][-1:]
     if run.ended and not run.settled:
         told.append("Its thread may still lack what the journal holds.")
     if run.lost:
-        told.append(f"{count(run.lost, 'event')} could not be kept.")
+        told.append(f"{plural(run.lost, 'event')} could not be kept.")
     return " ".join(told)
 
 
@@ -98,7 +99,7 @@ def _tools(line: Timeline) -> list[str]:
         return []
     in_time = [tool.outcome for tool in ran.values() if not tool.late]
     had = "had " if line.cut is not None else "have " if not line.run.ended else ""
-    told = [f"{number(in_time.count('result'))} of {count(len(asked), 'tool')} {had}finished"]
+    told = [f"{number(in_time.count('result'))} of {plural(len(asked), 'tool')} {had}finished"]
     if "error" in in_time:
         told.append(f"{number(in_time.count('error'))} failed")
     if late := sum(tool.late for tool in ran.values()):
@@ -112,7 +113,7 @@ def _settlement(mark: Mark) -> str:
     written = mark.data.get("messages")
     if outcome == "settled":
         done = len(written) if isinstance(written, (list, tuple)) else 0
-        return f"{words} with {count(done, 'message')}" if done else words
+        return f"{words} with {plural(done, 'message')}" if done else words
     reason = mark.data.get("reason")
     return f"{words}: {spoken(reason)}" if reason and outcome in ("left_alone", "held", "failed") else words
 
@@ -151,7 +152,7 @@ def model_words(call: ModelCall) -> str:
     """A model call in a line; not safe yet."""
     told = [call.model, OUTCOMES[call.outcome], duration(call.ended - call.began)]
     if call.characters:
-        told.append(count(call.characters, "character"))
+        told.append(plural(call.characters, "character"))
     if call.role != "answer":
         told.insert(1, call.role)
     if call.replaced:
@@ -184,7 +185,7 @@ def run_usage(run: Run) -> list[tuple[str, str]]:
     for model, used in list(run.usage.items())[:20]:
         told = [usage_words(used)] if isinstance(used, Mapping) else [spoken(used)]
         if isinstance(used, Mapping) and _is_number(used.get("calls")):
-            told.insert(0, count(int(used["calls"]), "call"))
+            told.insert(0, plural(int(used["calls"]), "call"))
             if used.get("incomplete"):
                 told.append(f"{spoken(used['incomplete'])} did not report")
         found.append((code(str(model)), safe(", ".join(part for part in told if part))))

@@ -11,9 +11,10 @@ from importlib.resources import files
 
 from ._timeline import Timeline, timeline
 from ._view_chart import chart
-from ._view_html import Place, badge, code, count, duration, facts, key_of, moment, number, safe
+from ._view_html import Place, badge, code, duration, facts, key_of, moment, number, safe
 from ._view_talk import conversation, model_calls, settlement, tool_calls
 from ._view_words import headline, run_usage, sentences
+from ._wording import plural
 from .events import Event, Run
 
 __all__ = ["fragment", "page", "summary"]
@@ -32,7 +33,7 @@ def page(runs: Iterable[tuple[Run, Iterable[Event]]], *, title: str | None = Non
     """
     lines = [timeline(run, events) for run, events in runs]
     several = len(lines) != 1
-    name = title or (count(len(lines), "run") if several else headline(lines[0].run, lines[0]))
+    name = title or (plural(len(lines), "run") if several else headline(lines[0].run, lines[0]))
     about = f" · {lines[0].run.name}" if not several and not title and lines[0].run.name else ""
     places = [
         Place(key=f"{key_of(line.run.run_id)}-{at}", level=2 if several or title else 1) for at, line in enumerate(lines)
@@ -88,7 +89,7 @@ def _run(line: Timeline, place: Place) -> str:
     parts.append(_section("Time line", f"{place.key}-line", chart(line, place), place))
     talk = conversation(line, place)
     if line.unread:
-        talk += f'<p class="rj-note">{count(line.unread, "event")} could not be read as part of it.</p>'
+        talk += f'<p class="rj-note">{plural(line.unread, "event")} could not be read as part of it.</p>'
     parts.append(_section("Conversation", f"{place.key}-talk", talk, place))
     for name, id, inner in (
         ("Settlement", "settled", settlement(line, place)),

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal._wording import duration
 from langchain_runjournal.cli._app import commands
 from langchain_runjournal.cli._find import Ids
-from langchain_runjournal.cli._words import ago, clean, lasting, number, one_line, to_json, tokens
+from langchain_runjournal.cli._words import ago, clean, number, one_line, to_json, tokens
 from tests._cli import ALL, EVIL, example, run, write
 
 DONE, STOPPED, FAILED, WAITS = ALL
@@ -584,11 +585,11 @@ def test_times_and_numbers_read_well() -> None:
         "2 h ago",
         "3 days ago",
     ]
-    assert [lasting(0.04), lasting(2.345), lasting(63), lasting(7_300), lasting(-1)] == [
+    assert [duration(0.04), duration(2.345), duration(63), duration(7_300), duration(-1)] == [
         "40 ms",
         "2.3 s",
-        "1 min 03 s",
-        "2 h 01 min",
+        "1 min 3 s",
+        "2 h 1 min",
         "0 ms",
     ]
     assert [number(12), number(12_345), number(1_234_567)] == ["12", "12.3k", "1.23M"]

@@ -44,11 +44,11 @@ PURE = [
     "_view_html",
     "_view_talk",
     "_view_words",
+    "_wording",
 ]
 IMPURE = {
     "asyncio",
     "concurrent",
-    "datetime",
     "logging",
     "multiprocessing",
     "os",
@@ -63,6 +63,7 @@ IMPURE = {
     "time",
     "uuid",
 }
+CLOCKS = {"datetime.now", "datetime.today", "datetime.utcnow", "date.today"}
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -78,6 +79,8 @@ def test_pure_modules_stay_pure(name: str) -> None:
                 assert ours <= set(PURE)
             else:
                 assert (node.module or "").partition(".")[0] not in IMPURE
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert f"{node.value.id}.{node.attr}" not in CLOCKS
 
 
 def test_the_check_of_purity_can_fail() -> None:

@@ -12,10 +12,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from .._journal import RunJournal
+from .._wording import plural
 from ..errors import RunJournalError, RunNotFound
 from ..events import Event, Run, RunStatus
 from ._settings import Problem, Settings
-from ._words import one_line, plural, standing
+from ._words import one_line, standing
 
 _SHORTEST: Final = 8
 _CANDIDATES: Final = 5

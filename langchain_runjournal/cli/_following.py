@@ -13,11 +13,12 @@ from .._drawn import as_mapping, as_text
 from .._follow import PAGE, Nap
 from .._journal import RunJournal
 from .._spoken import text_of
+from .._wording import duration, plural
 from ..errors import EventsMissing
 from ..events import DELTA, Event, Run, RunStatus
 from ._find import events_of
 from ._settings import Settings
-from ._words import clean, lasting, one_line, plural, to_json, tokens
+from ._words import clean, one_line, to_json, tokens
 
 _LONGEST: Final = 1.0
 """Seconds after which one looks without having been woken: at whether the owner lives, for one."""
@@ -254,7 +255,7 @@ class People:
             said = "waits for a human" if data.get("interrupted") else f"failed: {data.get('error')}"
         else:
             said = ("failed: " if message.get("status") == "error" else "") + text_of(message.get("content"))
-        self._line(f"← {voice.name} ({lasting(event.at - voice.began)}): {said}")
+        self._line(f"← {voice.name} ({duration(event.at - voice.began)}): {said}")
 
     def _mark(self, event: Event) -> None:
         data = event.data
@@ -286,7 +287,7 @@ class People:
         usage = data.get("usage")
         used = tokens(usage) if isinstance(usage, Mapping) else ""
         parts = [f"{data.get('status', 'completed')}{f' ({why})' if why else ''}"]
-        parts += [f"after {lasting(event.at - self._run.started_at)}"] + ([used] if used else [])
+        parts += [f"after {duration(event.at - self._run.started_at)}"] + ([used] if used else [])
         self._line("run " + ", ".join(parts))
 
     def _line(self, text: str, style: str = "dim") -> None:

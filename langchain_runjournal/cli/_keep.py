@@ -16,12 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from .._check import Problem
 from .._check import check as problems_of
 from .._journal import RunJournal
+from .._wording import plural
 from ..errors import RunNotFound
 from ..events import Run
 from ._find import RunId, events_of, find
 from ._settings import Problem as Wrong
 from ._settings import Settings, common, option, write_all
-from ._words import plural, to_json
+from ._words import to_json
 
 _CHECK = """\b
 Examples:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from .._journal import RunJournal
+from .._wording import plural
 from ..events import GRAPH, Event, Run, RunStatus
 from ._find import owner_of
 from ._settings import Problem, Settings, common, option
-from ._words import one_line, plural
+from ._words import one_line
 
 if TYPE_CHECKING:
     from langgraph.pregel import Pregel

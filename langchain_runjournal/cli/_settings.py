@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from .._journal import RunJournal
+from .._wording import plural
 from ..stores import _sqlite_path
-from ._words import one_line, plural, to_json
+from ._words import one_line, to_json
 
 DEFAULT: Final = "runs.db"
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -15,10 +15,11 @@ from rich.text import Text
 from .._drawn import ModelCall, ToolCall
 from .._spoken import text_of
 from .._timeline import Timeline, timeline
+from .._wording import duration
 from ..events import GRAPH, Run, RunStatus
 from ._find import Ids, RunId, events_of, find, owner_and_process
 from ._settings import Settings, common
-from ._words import STYLES, ago, clean, lasting, moment, number, one_line, run_data, standing, tokens
+from ._words import STYLES, ago, clean, moment, number, one_line, run_data, standing, tokens
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -183,7 +184,7 @@ def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator
         yield "problem", Text(clean(problem), style="red")
     yield "begun", Text(f"{moment(run.started_at)} ({ago(run.started_at, now)})")
     if run.ended_at is not None:
-        yield "ended", Text(f"{moment(run.ended_at)}, after {lasting(run.ended_at - run.started_at)}")
+        yield "ended", Text(f"{moment(run.ended_at)}, after {duration(run.ended_at - run.started_at)}")
     elif line.began:
         last = line.began + line.length
         yield "last event", Text(f"{moment(last)} ({ago(last, now)})")
@@ -238,8 +239,8 @@ def _calls(settings: Settings, calls: list[_Call]) -> None:
             outcome.append(f" ({one_line(call.why, 80)})")
         if call.of.late:
             outcome.append(" late", style="dim")
-        took = lasting(call.of.ended - call.of.began)
-        table.add_row(f"+{lasting(call.of.began)}", call.name(), took, outcome, Text(call.size(), style="dim"))
+        took = duration(call.of.ended - call.of.began)
+        table.add_row(f"+{duration(call.of.began)}", call.name(), took, outcome, Text(call.size(), style="dim"))
     settings.out.print()
     settings.out.print(table)
 

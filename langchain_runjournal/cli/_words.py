@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from .._wording import duration, sign_for
 from ..events import Run
 
 _UNSEEN: Final = re.compile(
@@ -26,14 +27,9 @@ DAY: Final = 86_400
 
 def clean(text: str) -> str:
     """The text as a terminal may be given it: what it would obey is shown as a sign that stands for it."""
-    return _UNSEEN.sub(_sign, text.replace("\r\n", "\n")) if not text.isascii() or not text.isprintable() else text
-
-
-def _sign(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code < 0x20:
-        return chr(0x2400 + code)  # the picture of that control
-    return "\u2421" if code == 0x7F else "\ufffd"
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(lambda found: sign_for(found[0]), text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, most: int | None = None) -> str:
@@ -69,24 +65,10 @@ def moment(at: float) -> str:
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
-def lasting(seconds: float) -> str:
-    """How long something took."""
-    seconds = max(seconds, 0.0)
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), MINUTE)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min"
-
-
 def roughly(seconds: float) -> str:
-    """The same in one figure, for a table."""
+    """How long something took, in one figure, for a table."""
     if seconds < 59.95:
-        return lasting(seconds)
+        return duration(seconds)
     if seconds < 90 * MINUTE:
         return f"{seconds / MINUTE:.0f} min"
     return f"{seconds / HOUR:.0f} h" if seconds < 36 * HOUR else f"{seconds / DAY:.0f} days"
@@ -99,11 +81,6 @@ def number(count: float) -> str:
     if count < 999_500:
         return f"{count / 1_000:.3g}k"
     return f"{count / 1_000_000:.3g}M"
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """A number of things: "1 run", "1,204 runs"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def tokens(usage: Mapping[str, Any]) -> str:

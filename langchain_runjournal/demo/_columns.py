@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from .._wording import plural
 from ._agent import GO_ON
-from ._screen import STYLES, Screen, count, told, who
+from ._screen import STYLES, Screen, told, who
 from ._sides import Left
 
 NARROW = 72
@@ -50,7 +51,7 @@ def _cells(screen: Screen, left: Left, inner: int) -> tuple[Group, Group, Group]
     if gone := left.gone():
         is_result = all(one.type == "tool" for one in gone)
         words = ("result is", "results are") if is_result else ("message is", "messages are")
-        sent.add_row("", Text(f"{count(len(gone), *words)} gone", style="bold red"))
+        sent.add_row("", Text(f"{plural(len(gone), *words)} gone", style="bold red"))
     return (
         Group(_heading("The thread holds"), holds),
         Group(Text.assemble(_heading("You write "), (GO_ON, "bold cyan"), _heading(": the model is sent")), sent),
@@ -74,7 +75,7 @@ def refusal(left: Left) -> str:
     """Why the model was not asked, in a few words."""
     problems = str(left.refused.problems).split("; ") if left.refused is not None else []
     if all(problem.endswith("has no result") for problem in problems):
-        return f"Refused (error 400): {count(len(problems), 'tool request', 'tool requests')} without a result"
+        return f"Refused (error 400): {plural(len(problems), 'tool request')} without a result"
     return f"Refused (error 400): {problems[0]}"
 
 

@@ -17,13 +17,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from .._wording import plural
 from ..errors import RunJournalError
 from ..events import Run
 from ._agent import BOOK, PLAN, TRIP
 from ._child import Child
 from ._columns import ATTACHED, WITHOUT, show_left
 from ._pace import pace_of
-from ._screen import Screen, count
+from ._screen import Screen
 from ._sides import DemoFailed, Heard, Left, Pair, cut, open_pair, until
 
 _WORDS: Final = 26
@@ -175,7 +176,7 @@ class Play:
         self._cut("■ kill -9")
         reports = await pair.journal.arecover(pair.attached.agent)
         added = sum(len(one.messages) for one in reports)
-        found = count(added, "message", "messages")
+        found = plural(added, "message")
         gone = f"It ended with {status}. The next process recovers {found}."
         self._screen.line((gone, "dim"), indent=9)
         return await self._left(pair, 2, "".join(heard), [])

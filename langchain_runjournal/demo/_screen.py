@@ -199,8 +199,3 @@ def _shortened(text: str, room: int, keep_end: bool = False) -> str:
 def who(message: BaseMessage) -> str:
     """Who has said it."""
     return WHO.get(message.type, message.type)
-
-
-def count(number: int, one: str, many: str) -> str:
-    """A number of things."""
-    return f"{number} {one if number == 1 else many}"
