@@ -17,7 +17,6 @@ from tests._cli import PATIENCE, ROOT, environment
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 SECTIONS = dict(re.findall(r"^## ([a-z]+)[^\n]*\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
 COMMON = PAGE.partition("## What holds for every command")[2].partition("\n## ")[0]
-EXAMPLES = [line[2:] for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()]
 
 
 @pytest.mark.parametrize("name", list(commands.commands))
@@ -38,24 +37,51 @@ def test_no_command_is_documented_that_is_none() -> None:
     assert set(SECTIONS) == set(commands.commands)
 
 
-def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
-    """One after the other in one directory, as a reader would, and each ends with 0 and says something."""
-    (tmp_path / "my_app.py").write_text(re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[0])
-    programs = tmp_path / "bin"
+def commands_of(page: str) -> list[str]:
+    """What a reader is told to type, without what follows as a comment."""
+    blocks = re.findall(r"^```console\n(.*?)^```", page, re.M | re.S)
+    return [line[2:].partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def typed(lines: list[str], home: Path) -> None:
+    """One after the other in one directory, as a reader would. Each ends with 0, and says something."""
+    programs = home / "bin"
     programs.mkdir()
     for name, words in {"runjournal": [sys.executable, "-m", "langchain_runjournal"], "python": [sys.executable]}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
-    env = environment(PATH=f"{programs}:/usr/local/bin:/usr/bin:/bin", BROWSER="true", RUNJOURNAL_DEMO_PACE="0.1")
-    for example in EXAMPLES:
+    path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
+    env = environment(PATH=path, BROWSER="true", RUNJOURNAL_DEMO_PACE="0.1", XDG_STATE_HOME=str(home / "state"))
+    for line in lines:
         done = subprocess.run(
-            ["bash", "-c", example], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE
+            ["bash", "-c", line],
+            cwd=home,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
-        assert done.returncode == 0, (example, done.stderr)
-        assert "Traceback" not in done.stderr, example
-        if example.startswith("runjournal"):
-            assert done.stdout or done.stderr, example
+        assert done.returncode == 0, (line, done.stderr)
+        assert "Traceback" not in done.stderr, line
+        assert done.stdout or done.stderr or not line.startswith("runjournal"), line
+
+
+def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
+    """On the journal of the program that the page begins with."""
+    (tmp_path / "my_app.py").write_text(re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[0])
+    typed(commands_of(PAGE), tmp_path)
     assert (tmp_path / "runs.html").exists()
+
+
+def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
+    """After its first snippet, on the journal that this leaves. Setting up is what whoever runs this has done."""
+    page = (ROOT / "README.md").read_text()
+    (tmp_path / "quickstart.py").write_text(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)[0])
+    commands = [line for line in commands_of(page) if not line.startswith(("make ", "pip install "))]
+    assert {line.split()[1] for line in commands} >= {"demo", "list", "show", "view", "check"}
+    typed(["python quickstart.py", *commands], tmp_path)
+    assert (tmp_path / "run.html").exists()
 
 
 def examples_of(name: str) -> list[str]:
