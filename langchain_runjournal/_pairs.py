@@ -25,6 +25,7 @@ __all__ = [
     "State",
     "Walk",
     "answer",
+    "answer_id",
     "is_ai",
     "is_tool",
     "open_requests",
@@ -150,6 +151,12 @@ def stable_id(prefix: str, name: str) -> str:
     return f"{prefix}{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def answer_id(message_id: str | None, request: Request) -> str:
+    """The id of the message that answers a request of the message with this id, if it has none of its own."""
+    name = "|".join(str(part) for part in (message_id, request.index, request.id) if part is not None)
+    return stable_id("rjs-", name)
+
+
 def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolMessage | None = None) -> ToolMessage:
     """The message that answers a request of `message`: the real result if it is known, else one that says what is.
 
@@ -158,8 +165,7 @@ def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolM
     """
     from langchain_core.messages import ToolMessage
 
-    name = "|".join(str(part) for part in (message.id, request.index, request.id) if part is not None)
-    id = stable_id("rjs-", name)
+    id = answer_id(message.id, request)
     mark: dict[str, Any] = {"v": 1, "origin": "synthetic", "reason": known.state}
     mark |= {"run_id": known.run_id, "call_id": _call_id(message)}
     if known.result is None:

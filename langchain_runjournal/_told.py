@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from . import _transcript
-from ._pairs import Known, Request, State, answer, stable_id
+from ._pairs import Known, Request, State, answer, answer_id
 from ._partial import MARK
 from ._requests import requested
 from ._spoken import Asked, asked_of, plain, text_of, thinking_of
@@ -102,8 +102,8 @@ def told(
     for message in found:
         fields = message["data"]
         for request in _requests(fields) if message["type"] == "ai" else ():
-            answer_id = answers[request.id] = _answer_id(fields, request)
-            asked[answer_id] = fields, request
+            filled = answers[request.id] = answer_id(fields.get("id"), request)
+            asked[filled] = fields, request
         asks_for = fields.get("tool_call_id")
         written = wrote.take(fields.get("id"), answers.get(asks_for) if isinstance(asks_for, str) else None)
         if written in asked and wrote.origins[written] == "synthetic":
@@ -112,9 +112,9 @@ def told(
             asked.pop(written, None)
         shown = _told(message, said_by.get(id(message)), wrote.origins.get(written or ""))
         placed.append((_place(wrote, written), shown))
-    for answer_id, (fields, request) in asked.items():
-        if wrote.take(answer_id) is not None:
-            placed.append((wrote.places[answer_id], _made_up(run, fields, request, wrote, known)))
+    for filled, (fields, request) in asked.items():
+        if wrote.take(filled) is not None:
+            placed.append((wrote.places[filled], _made_up(run, fields, request, wrote, known)))
     _find_left(placed, wrote)
     # A settlement only ever adds at the end.
     placed.sort(key=lambda one: one[0])
@@ -176,15 +176,9 @@ def _requests(fields: Mapping[str, Any]) -> list[Request]:
         return []
 
 
-def _answer_id(fields: Mapping[str, Any], request: Request) -> str:
-    """The id that a settlement gives to an answer of its own (see `_pairs.answer`)."""
-    parts = (fields.get("id"), request.index, request.id)
-    return stable_id("rjs-", "|".join(str(part) for part in parts if part is not None))
-
-
 def _made_up(run: Run, fields: Mapping[str, Any], request: Request, wrote: _Settled, known: Mapping[str, Fact]) -> Told:
     """The result that a settlement has written for a request that has none in the events from before."""
-    id = _answer_id(fields, request)
+    id = answer_id(fields.get("id"), request)
     fact, seq = known.get(str(request.id)), wrote.seqs[id]
     now = _known(fact, seq, run.run_id, run.cause or ("error" if run.error else None))
     made_up, text = wrote.origins[id] == "synthetic", ""
