@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,15 +51,19 @@ def said(notebook: Any) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The notebooks, as they are executed now, each in an empty directory."""
-    missing = [name for name in ("nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
+    """The notebooks, as nbmake executes them now."""
+    missing = [name for name in ("nbmake", "ipykernel") if importlib.util.find_spec(name) is None]
     if missing and not os.environ.get("CI"):
         pytest.skip(f"needs {' and '.join(missing)}")
     into, home = tmp_path_factory.mktemp("fresh"), tmp_path_factory.mktemp("home")
+    for path in NOTEBOOKS:
+        shutil.copy(path, into)
     places = {name: str(home) for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR")}
-    command = [sys.executable, str(ROOT / "examples" / "_execute.py"), "--into", str(into)]
-    done = subprocess.run(command, cwd=home, env={**os.environ, **places}, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    # A pytest of its own: in this one, every warning of Jupyter's would be an error.
+    command = [sys.executable, "-m", "pytest", "--nbmake", "--overwrite", "--nbmake-timeout=60", "-q", "-c", os.devnull]
+    command += ["--rootdir", str(into), "-p", "no:cacheprovider", str(into)]
+    done = subprocess.run(command, cwd=into, env={**os.environ, **places}, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout
     return into
 
 
