@@ -15,17 +15,20 @@
 from __future__ import annotations
 
 from langchain_runjournal._append_contract import events_of, numbered
-from langchain_runjournal._scripted import Call, Reasoning, ScriptedChatModel, Wait
+from langchain_runjournal._scripted import Answer, Call, Reasoning, Script, ScriptedChatModel, Step, Wait
 from langchain_runjournal._store_contract import StoreContract
 from langchain_runjournal.stores import Owner, Store
 
 __all__ = [
+    "Answer",
     "Call",
     "FakeClock",
     "FaultyStore",
     "Owner",
     "Reasoning",
+    "Script",
     "ScriptedChatModel",
+    "Step",
     "Store",
     "StoreContract",
     "Wait",

@@ -36,7 +36,8 @@ from langchain_runjournal import (
 from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
-from langchain_runjournal.testing import FakeClock, FaultyStore
+from langchain_runjournal.testing import Call, FakeClock, FaultyStore, Reasoning, ScriptedChatModel, Step, Wait
+from langchain_runjournal.view import page
 
 
 def sync(path: Path) -> None:
@@ -108,6 +109,25 @@ async def started(graph: CompiledStateGraph[MessagesState], journal: RunJournal)
     assert_type(await journal.astop(handle.run_id, wait=True, timeout=5), Run)
     assert_type(journal.stop(handle.run_id, "shutdown"), Run)
     await start_run(graph, None, config, if_busy="queue")  # type: ignore[arg-type]
+
+
+def looked_at(journal: RunJournal) -> str:
+    assert_type(journal.prune(keep_last=100, dry_run=True), list[str])
+    runs = [(run, journal.read(run.run_id)) for run in journal.runs()]
+    return page(runs, title="Today")
+
+
+def scripted() -> ScriptedChatModel:
+    ScriptedChatModel(lambda messages: f"You said {messages[-1].text}")
+    ScriptedChatModel(["Hello", ["a ", 7]])  # type: ignore[list-item]
+    answer: list[Step] = [
+        Reasoning("Hm."),
+        "Let me look. ",
+        Call("weather", {"city": "Oslo"}),
+        Wait(0.1),
+        ValueError("boom"),
+    ]
+    return ScriptedChatModel([answer, "Sunny."], pace=0.01)
 
 
 def stores(path: Path) -> list[Store]:
