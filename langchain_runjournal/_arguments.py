@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Any, get_args
 
 from .errors import InvalidArgument
@@ -17,7 +18,7 @@ def text(name: str, value: str) -> str:
 def count(name: str, value: int | None) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise InvalidArgument(name=name, expected="an int of 0 or more", value=value)
-    return value
+    return None if value is None else min(value, _MOST)
 
 
 def choice(name: str, value: Any, of: Any) -> None:
@@ -35,12 +36,25 @@ def positive(**values: float) -> None:
 
 
 def seconds(name: str, value: float | None) -> float | None:
-    """A time, or None. More than a thread can wait is for ever."""
-    if value is None:
+    """A time to wait, or None. More than a thread can wait is for ever."""
+    if value is not None:
+        value = _span(name, value)
+    return None if value is None or value >= _LONGEST else value
+
+
+def before(name: str, ago: float | timedelta | None, now: int) -> int | None:
+    """The moment that was so long ago, in milliseconds since 1970. What lies before that is 1970: nothing is as old."""
+    if ago is None:
         return None
+    past = _span(name, ago.total_seconds() if isinstance(ago, timedelta) else ago)
+    return max(0, now - round(min(past * 1000, now)))
+
+
+def _span(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
-    return value if value < _LONGEST else None
+    return value
 
 
 _LONGEST = 1e8
+_MOST = (1 << 63) - 1  # more than there can be, and the largest number that SQLite knows

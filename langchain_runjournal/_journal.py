@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from . import _follow, _janitor, _looking, _messages, _process, _resume, _stopping, _transcript
-from ._arguments import count, positive, seconds, text
+from ._arguments import before, count, positive, seconds, text
 from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
@@ -326,10 +326,9 @@ class RunJournal:
         self._check_open()
         if older_than is None and keep_last is None:
             raise InvalidArgument(name="older_than or keep_last", expected="given, so that not everything goes", value=None)
-        age = seconds("older_than", older_than.total_seconds() if isinstance(older_than, timedelta) else older_than)
+        ended_before = before("older_than", older_than, self._clock.wall())
         _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
-        before = None if age is None else self._clock.wall() - round(age * 1000)
-        gone = self._store.prune(before=before, keep_last=count("keep_last", keep_last), dry_run=dry_run)
+        gone = self._store.prune(before=ended_before, keep_last=count("keep_last", keep_last), dry_run=dry_run)
         self._writer.intake.forget(() if dry_run else gone)
         return gone
 

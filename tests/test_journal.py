@@ -611,6 +611,20 @@ def test_prune_by_age_and_number(journals: Journals) -> None:
 # --- closing ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("age", [1e8, 200_000_000, timedelta(days=36_500), 1e30, float("inf")])
+def test_what_is_older_than_a_long_time_is_not_everything(journals: Journals, age: float | timedelta) -> None:
+    """More than three years, more than since 1970, for ever: a run of yesterday stays, and so does a new one."""
+    clock = FakeClock()
+    journal = journals(clock=clock)
+    journal.append(Event(run_id="r0", kind="run.end"))
+    journal.flush()
+    clock.advance(86_400)
+    journal.append(Event(run_id="r1", kind="run.end"))
+    assert journal.prune(older_than=age) == []
+    assert journal.prune(older_than=age, keep_last=1 << 70) == []
+    assert [run.run_id for run in journal.runs(limit=1 << 70)] == ["r1", "r0"]
+
+
 def test_close_drains_and_leaves_nothing_behind(db: Path) -> None:
     """All is stored, the spool and the files of SQLite are gone, and closing twice is fine."""
     journal = RunJournal(db)
