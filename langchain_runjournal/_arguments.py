@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any, get_args
 
 from .errors import InvalidArgument
+from .events import is_utf8
 
 
 def text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not is_utf8(value):
         raise InvalidArgument(name=name, expected="a non-empty str (of a UUID: str(run_id))", value=value)
     return value
 

@@ -73,6 +73,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
+        self._gone: dict[str, int] = {}
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
         """Whether the owner is gone; "unknown" means: ask again later, at most one lease from the first time."""
@@ -87,6 +88,8 @@ class Watch:
         return self._by_heartbeat(owner, now)
 
     def _by_heartbeat(self, owner: Owner, now: float) -> Verdict:
+        if self._gone.get(owner.owner_id) == owner.beats:
+            return "gone"
         beats, since = self._seen.get(owner.owner_id, (-1, now))
         if owner.beats != beats:
             self._seen[owner.owner_id] = owner.beats, now
@@ -94,5 +97,7 @@ class Watch:
         return "gone" if now - since >= owner.lease else "unknown"
 
     def forget(self, owner_id: str) -> None:
-        """The owner is no longer of interest."""
-        self._seen.pop(owner_id, None)
+        """The owner is no longer of interest; to whoever still has it in a list, it is gone, unless its heart beats again."""
+        seen = self._seen.pop(owner_id, None)
+        if seen is not None:
+            self._gone[owner_id] = seen[0]

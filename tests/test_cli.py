@@ -14,7 +14,7 @@ from hypothesis import example as like
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_runjournal import RunJournal
+from langchain_runjournal import RunJournal, errors
 from langchain_runjournal._wording import duration
 from langchain_runjournal.cli._app import commands
 from langchain_runjournal.cli._find import Ids
@@ -349,10 +349,19 @@ def test_prune_needs_to_know_what(journal: Path) -> None:
     """Without a limit it would take everything; an age that is none is wrong usage."""
     assert "--older-than or --keep-last" in complaint("prune", code=2)
     assert "30d" in complaint("prune", "--older-than", "old", code=2)
+    assert "30d" in complaint("prune", "--older-than", "30", code=2)  # days are meant, and seconds would take everything
 
 
 @pytest.mark.parametrize(
-    "args", [("--keep-last", "1"), ("--keep-last", "0"), ("--older-than", "0s"), ("--older-than", "1d")]
+    "args",
+    [
+        ("--keep-last", "1"),
+        ("--keep-last", "0"),
+        ("--keep-last", "99999999999999999999"),
+        ("--older-than", "0s"),
+        ("--older-than", "1d"),
+        ("--older-than", "5000w"),
+    ],
 )
 def test_prune_does_what_it_said_it_would(journal: Path, args: tuple[str, ...]) -> None:
     """--dry-run names the same runs, and deletes none."""
@@ -657,3 +666,44 @@ def test_version_is_said() -> None:
     from langchain_runjournal import __version__
 
     assert run("--version").stdout == f"runjournal {__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["runs.db-wal", "runs.db-shm", "runs.db-spool-0123-000001"])
+@pytest.mark.parametrize("command", [("export", "--all"), ("view", STOPPED)])
+def test_nothing_is_written_over_what_belongs_to_the_journal(
+    journal: Path, here: Path, command: tuple[str, ...], name: str
+) -> None:
+    """What SQLite keeps beside its file, and what a process that was killed has left, are parts of it."""
+    with RunJournal(journal):
+        assert name in complaint(*command, "-o", name, "--force" if command[0] == "view" else "--json")
+    assert not (here / name).exists()  # the last one to close it has taken SQLite's files away
+    assert len(data("list")) == len(ALL)
+
+
+def test_a_variable_for_something_else_does_nothing(journal: Path) -> None:
+    """RUNJOURNAL_VERSION is what images are built with, and no wish to be told the version."""
+    for value in ("1", "0.1.0"):
+        done = run("list", env={"RUNJOURNAL_VERSION": value})
+        assert (done.exit_code, len(done.stdout.splitlines())) == (0, len(ALL))
+
+
+@pytest.mark.parametrize("width", ["0", "40", "60"])
+def test_a_narrow_list_says_how_the_runs_stand(journal: Path, width: str) -> None:
+    """That is what one looks for: other columns go first."""
+    shown = run("list", "--no-json", env={"COLUMNS": width}).stdout
+    assert "status" in shown
+    for status in ("completed", "failed", "paused"):
+        assert status in shown
+
+
+def test_an_id_that_is_no_text_is_none_of_a_run(journal: Path) -> None:
+    """As a shell gives it where bytes are no UTF-8."""
+    assert "no run id" in complaint("show", "\udcff")
+    with RunJournal(journal) as opened, pytest.raises(errors.InvalidArgument, match="run_id"):
+        opened.run("\udcff")
+
+
+def test_numbers_beyond_all_bounds_are_large_numbers(journal: Path) -> None:
+    """And no trouble of the database's."""
+    assert len(data("list", "--limit", "9" * 30)) == len(ALL)
+    assert data("follow", STOPPED, "--after", "9" * 30) == []

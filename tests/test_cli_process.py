@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -168,3 +169,12 @@ def test_ids_are_completed(home: Path) -> None:
     process = started(cwd=home, env=environment(**asked))
     assert "".join(process.communicate(timeout=PATIENCE)).strip() == ""
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_outputs_that_are_closed_are_nobody_who_reads(home: Path, closed: str) -> None:
+    """As a daemon starts its children: the command does what it does, and ends with 0."""
+    command = f"{shlex.join([*COMMAND, 'list'])} {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=home, env=environment(), capture_output=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert b"Error" not in done.stderr

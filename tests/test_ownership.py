@@ -127,8 +127,11 @@ def test_elsewhere_the_heartbeat_tells() -> None:
     clock.advance(0.1)
     assert verdict(4) == "gone"
     assert verdict(5) == "alive"
+    clock.advance(15.0)
     watch.forget("o")
-    assert verdict(5) == "unknown"
+    assert verdict(5) == "gone"  # to whoever has read of it before it was forgotten
+    assert verdict(6) == "unknown"  # it has come back
+    assert verdict(7) == "alive"
 
 
 def test_one_owner_for_all_runs(journals: Journals) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from .. import __version__
-from ..errors import RunJournalError
+from ..errors import RunJournalError, StoreNotWritable
 from ._keep import check, export, prune
 from ._list import list_runs
 from ._live import follow, stop
@@ -67,8 +67,10 @@ class Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> NoReturn:
         """The whole program: ends it with the exit code."""
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed by whoever started us (`>&-`)
+                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that cannot show a sign gets a question mark
         options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
         try:
@@ -93,7 +95,10 @@ class Commands(click.Group):
 def _text(exc: Exception) -> str:
     if isinstance(exc, (RunJournalError, Problem)):
         # What one does in a program is an option here.
-        return str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
+        said = str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
+        if isinstance(exc, StoreNotWritable):
+            said += " To look at a journal that is not yours, copy it and the files whose names begin with its name."
+        return said
     if isinstance(exc, OSError):
         where = f"{exc.filename}: " if exc.filename else ""
         return f"{where}{exc.strerror or exc}. Look at the path and its permissions, then try again."
@@ -125,7 +130,7 @@ def _nobody_reads() -> None:
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, message="runjournal %(version)s")
+@click.version_option(__version__, message="runjournal %(version)s", allow_from_autoenv=False)
 @common
 @click.pass_context
 def commands(ctx: click.Context) -> None:

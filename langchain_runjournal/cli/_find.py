@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from .._journal import RunJournal
 from .._wording import plural
 from ..errors import RunJournalError, RunNotFound
-from ..events import Event, Run, RunStatus
+from ..events import Event, Run, RunStatus, is_utf8
 from ._settings import Problem, Settings
 from ._words import one_line, standing
 
@@ -81,6 +81,8 @@ def find(journal: RunJournal, name: str) -> Run:
     """The run that is meant."""
     if not name:
         raise Problem("An empty run id names no run. List them with `runjournal list`.")
+    if not is_utf8(name):
+        raise Problem(f"{name!r} is no run id: it cannot be written as UTF-8. List them with `runjournal list`.")
     try:
         return journal.run(name)
     except RunNotFound:

@@ -45,8 +45,8 @@ Examples:
 
 Each line is an event: run_id, seq, kind, at, call_id, data.
 """
-_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @contextmanager
@@ -202,5 +202,10 @@ def target(journal: RunJournal, output: str | None) -> Iterator[BinaryIO]:
 def refuse_journal(journal: RunJournal, path: Path) -> None:
     """What is written must not take the place of the journal that it comes from."""
     own = journal._store.path
-    if own is not None and path.exists() and path.samefile(own):
+    if own is None:
+        return
+    if path.exists() and path.samefile(own):
         raise Wrong(f"{path} is the journal itself. Choose another file.")
+    # SQLite's own files beside it, and spools that nobody has brought in yet.
+    if path.name.startswith(f"{own.name}-") and path.absolute().parent.resolve() == own.parent:
+        raise Wrong(f"{path} has the name of a file that belongs to the journal. Choose another one.")

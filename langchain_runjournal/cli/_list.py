@@ -24,7 +24,7 @@ Marks: "not settled" (its thread may lack what the journal holds), "stopping" (a
 process was killed: see `runjournal recover`), "lost" (events that could not be kept). Usage: what models reported, with a
 + where a call did not report.
 """
-_WIDE = 120
+_WIDE, _NARROW = 120, 72
 
 
 @click.command("list", epilog=_EPILOG, short_help="The runs, newest first.")
@@ -43,8 +43,7 @@ def list_runs(settings: Settings, thread: str | None, status: str | None, limit:
         if settings.as_json:
             settings.lines([_json(run, ids) for run in shown])
         elif shown:
-            wide = settings.out.width >= _WIDE
-            settings.out.print(_table(journal, shown, ids, wide))
+            settings.out.print(_table(journal, shown, ids, settings.out.width))
     if len(runs) > len(shown):
         settings.note(f"there are more: --all shows them, --limit {limit * 2} some")
     if not runs:
@@ -56,17 +55,19 @@ def _json(run: Run, ids: Ids) -> str:
     return to_json(run_data(run, ids.short(run.run_id)))
 
 
-def _table(journal: RunJournal, runs: list[Run], ids: Ids, wide: bool) -> Table:
+def _table(journal: RunJournal, runs: list[Run], ids: Ids, room: int) -> Table:
     """What does not fit into a narrow one is left out, but for the marks: they stand below the status then."""
+    wide, narrow = room >= _WIDE, room < _NARROW
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("run", no_wrap=True, style="bold")
     table.add_column("thread", no_wrap=True, overflow="ellipsis", max_width=28 if wide else 12)
     if wide:
         table.add_column("name", no_wrap=True, overflow="ellipsis", max_width=20)
     table.add_column("status")
-    table.add_column("begun", no_wrap=True)
-    table.add_column("took", no_wrap=True, justify="right")
-    table.add_column("events", no_wrap=True, justify="right")
+    if not narrow:
+        table.add_column("begun", no_wrap=True)
+        table.add_column("took", no_wrap=True, justify="right")
+        table.add_column("events", no_wrap=True, justify="right")
     if wide:
         table.add_column("usage", no_wrap=True)
         table.add_column("marks")
@@ -84,9 +85,8 @@ def _table(journal: RunJournal, runs: list[Run], ids: Ids, wide: bool) -> Table:
             Text(one_line(run.thread_id or "")),
             *([Text(one_line(run.name or ""))] if wide else []),
             status,
-            Text(ago(run.started_at, now)),
-            Text("" if has_gone else roughly(took)),
-            Text(f"{run.last_seq:,}"),
+            *(() if narrow else (Text(ago(run.started_at, now)), Text("" if has_gone else roughly(took)))),
+            *(() if narrow else (Text(f"{run.last_seq:,}"),)),
             *([Text(tokens(run.usage), style="dim"), mark] if wide else []),
         ]
         table.add_row(*row)

@@ -22,6 +22,7 @@ from ..stores import _sqlite_path
 from ._words import one_line, to_json
 
 DEFAULT: Final = "runs.db"
+_NARROWEST: Final = 40
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -154,7 +155,9 @@ def _console(stream: Any) -> Console:
     is_terminal = bool(stream.isatty())
     width = None if is_terminal or os.environ.get("COLUMNS", "").isdigit() else 160
     options: dict[str, Any] = {"force_terminal": is_terminal, "width": width}
-    return _Console(file=stream, highlight=False, markup=False, emoji=False, **options)
+    console = _Console(file=stream, highlight=False, markup=False, emoji=False, **options)
+    console.width = max(console.width, _NARROWEST)  # COLUMNS=0, say
+    return console
 
 
 class OneLine(logging.Handler):
@@ -205,7 +208,7 @@ _COMMON: Final = (
     ),
     _common(
         "--busy-timeout",
-        type=click.FloatRange(0, min_open=True),
+        type=click.FloatRange(0, 1_000_000, min_open=True),  # no NaN lies between two numbers
         metavar="SECONDS",
         envvar="RUNJOURNAL_BUSY_TIMEOUT",
         help="How long to wait for another process that has locked the journal. Without it: 5.",
