@@ -97,7 +97,7 @@ class Watch:
         return "gone" if now - since >= owner.lease else "unknown"
 
     def forget(self, owner_id: str) -> None:
-        """The owner is no longer of interest; to whoever still has it in a list, it is gone, unless its heart beats again."""
+        """The owner is no longer of interest. Who still has it in a list finds it gone, unless its heart beats again."""
         seen = self._seen.pop(owner_id, None)
         if seen is not None:
             self._gone[owner_id] = seen[0]

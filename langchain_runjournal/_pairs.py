@@ -144,7 +144,7 @@ def open_requests(messages: Sequence[Any]) -> list[tuple[int, Request]]:
 
 def stable_id(prefix: str, name: str) -> str:
     """The same id for the same name, for ever: `prefix` and a UUID of version 5."""
-    digest = bytearray(hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).digest()[:16])
+    digest = bytearray(hashlib.sha1(_NAMESPACE + name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x50
     digest[8] = digest[8] & 0x3F | 0x80
     text = digest.hex()

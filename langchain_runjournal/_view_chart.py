@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
-from ._view_html import Place, badge, duration, number, percent, safe, since
+from ._view_html import Place, badge, brief, duration, number, percent, safe, since
 from ._view_words import OUTCOMES, mark_words, model_words, tool_words
 from ._wording import plural
 
@@ -153,7 +153,7 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
             f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
-    said = [call.model, *([call.role] if call.role != "answer" else []), duration(call.ended - call.began)]
+    said = [brief(call.model), *([call.role] if call.role != "answer" else []), duration(call.ended - call.began)]
     said += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
     return kind, " · ".join(said), model_words(call), inner
 
@@ -176,7 +176,7 @@ def _tools(line: Timeline) -> str:
 
 def _tool_box(tool: ToolCall) -> _Box:
     kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
-    return kind, f"{tool.name} · {duration(tool.ended - tool.began)}", tool_words(tool), ""
+    return kind, f"{brief(tool.name)} · {duration(tool.ended - tool.began)}", tool_words(tool), ""
 
 
 def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:

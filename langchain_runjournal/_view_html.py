@@ -24,11 +24,21 @@ MOST: Final = 1_000
 _TEXT_ROOM: Final = 2_400_000
 """Characters of text in a page, before what comes then is shortened."""
 _SHORT: Final = 300
+_WORDS: Final = 4_000
 
 
 def safe(text: object) -> str:
-    """The text for HTML, in an element or in an attribute with quotes. What no file can hold is made visible."""
-    return html.escape(_ODD.sub(_shown, str(text)))
+    """A few words for HTML, in an element or in an attribute with quotes. What no file can hold is made visible."""
+    return _escaped(brief(str(text), _WORDS))
+
+
+def _escaped(text: str) -> str:
+    return html.escape(_ODD.sub(_shown, text))
+
+
+def brief(text: str, most: int = 120) -> str:
+    """No more of it than that: what should be a name may be a book."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _shown(found: re.Match[str]) -> str:
@@ -56,10 +66,19 @@ class Place:
         left = self.room[0]
         most = left if most is None else min(most, left)
         most = max(most, _SHORT)
-        self.room[0] = max(0, left - min(len(text), most))
-        if len(text) <= most:
-            return safe(text)
-        return f'{safe(text[:most])}<span class="rj-more">… {number(len(text) - most)} more characters</span>'
+        kept = text[:most]
+        shown = _escaped(kept)
+        if _size(shown) > 2 * most:  # of signs that HTML writes as words, and of lines
+            kept = kept[: most * most // _size(shown)]
+            shown = _escaped(kept)
+        self.room[0] = max(0, left - _size(shown))
+        if len(kept) == len(text):
+            return shown
+        return f'{shown}<span class="rj-more">… {number(len(text) - len(kept))} more characters</span>'
+
+
+def _size(shown: str) -> int:
+    return len(shown) + 3 * shown.count("\n")
 
 
 def key_of(run_id: str) -> str:
@@ -109,4 +128,4 @@ def facts(pairs: list[tuple[str, str]]) -> str:
 
 def code(text: str) -> str:
     """An id or a name, as it is."""
-    return f"<code>{safe(text)}</code>"
+    return f"<code>{safe(brief(text, 300))}</code>"

@@ -12,6 +12,7 @@ from ._told import Told
 from ._view_html import MOST, Place, badge, code, duration, facts, number, safe, since
 from ._view_words import ORIGINS, OUTCOMES, SETTLED, STATES, model_words, tool_words, usage_words
 from ._wording import plural
+from .events import RunStatus
 
 _T = TypeVar("_T")
 
@@ -37,13 +38,15 @@ def conversation(line: Timeline, place: Place) -> str:
         return '<p class="rj-note">Nothing was said that a thread would hold.</p>'
     numbers = {line.models[at].call_id: at + 1 for at, _ in _some(line.models)[0]}
     kept, left = _some(messages)
+    open_ = line.run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
     most = _FEW if sum(one.kind == "tool" for one in messages) > _MANY else _RESULT
     parts = []
     for at, one in kept:
         if left and at == len(messages) - (len(kept) - _HEAD):
             parts.append(_left_out(left, "message"))
         parts.append(_message(one, place, most, numbers))
-    return f'<ol class="rj-talk{_if_many(len(kept))}">{"".join(parts)}</ol>'
+    told = '<p class="rj-note">As recorded so far: the thread holds it when the step that is going on is over.</p>'
+    return f'{told if open_ else ""}<ol class="rj-talk{_if_many(len(kept))}">{"".join(parts)}</ol>'
 
 
 _HEAD: Final = MOST // 4
@@ -104,8 +107,9 @@ def _cut_words(reason: str | None) -> str:
 
 
 def _text(inner: str, kind: str) -> str:
-    # Lines end where they did, also where styles are taken away.
-    return f'<div class="{kind}" dir="auto">{inner.replace(_LINE, "<br>")}</div>'
+    # Lines end where they did, also where styles are taken away. Their direction is for the styles: with dir="auto", a
+    # browser looks through all of it again for each line.
+    return f'<div class="{kind}">{inner.replace(_LINE, "<br>")}</div>'
 
 
 def _asked(asked: Sequence[Asked], place: Place, most: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ._drawn import ModelCall, ToolCall
 from ._spoken import spoken
 from ._timeline import Mark, Timeline
-from ._view_html import code, duration, number, safe
+from ._view_html import brief, code, duration, number, safe
 from ._wording import plural
 from .events import Run
 
@@ -150,11 +150,11 @@ def _value(interrupt: object) -> str:
 
 def model_words(call: ModelCall) -> str:
     """A model call in a line; not safe yet."""
-    told = [call.model, OUTCOMES[call.outcome], duration(call.ended - call.began)]
+    told = [brief(call.model), OUTCOMES[call.outcome], duration(call.ended - call.began)]
     if call.characters:
         told.append(plural(call.characters, "character"))
     if call.role != "answer":
-        told.insert(1, call.role)
+        told.insert(1, brief(call.role))
     if call.replaced:
         told.append("replaced by another attempt")
     elif call.unused:
@@ -164,7 +164,7 @@ def model_words(call: ModelCall) -> str:
 
 def tool_words(tool: ToolCall) -> str:
     """A tool call in a line; not safe yet."""
-    told = [tool.name, OUTCOMES[tool.outcome], duration(tool.ended - tool.began)]
+    told = [brief(tool.name), OUTCOMES[tool.outcome], duration(tool.ended - tool.began)]
     if tool.late:
         told.append("ended after the run")
     if not tool.ran:

@@ -461,6 +461,9 @@ def make():
 def broken():
     raise ValueError("no key")
 
+def leaves():
+    raise SystemExit(0)
+
 class Down(InMemorySaver):
     def get_tuple(self, config):
         if config["configurable"]["thread_id"] == "t1":
@@ -487,6 +490,7 @@ def test_recover_says_what_is_wrong_with_the_graph(journal: Path, here: Path, mo
     assert "compile()" in complaint("recover", "--graph", "app_of_cli:builder")
     assert "no checkpointer" in complaint("recover", "--graph", "app_of_cli:bare")
     assert "ValueError: no key" in complaint("recover", "--graph", "app_of_cli:broken")
+    assert "SystemExit: 0" in complaint("recover", "--graph", "app_of_cli:leaves")
     failed = data("recover", "--graph", "app_of_cli:down", exit_code=1)
     assert [(one["run_id"], one["outcome"]) for one in failed] == [(FAILED, "failed")]
     assert "it is down" in failed[0]["reason"]

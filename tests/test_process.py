@@ -480,9 +480,11 @@ def handle(*args):
 signal.signal(signal.SIGUSR1, handle)
 for turn in range(30):
     journal = RunJournal(f"{{sys.argv[1]}}-{{turn}}")
-    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
     for number in range(20_000):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={{"text": "x"}}))
+    timer.join()  # late, it would find a journal that is closed
     journal.close()
 print("done")
 """

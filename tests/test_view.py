@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -419,6 +420,47 @@ def test_what_is_long_is_cut_with_a_count() -> None:
     assert "w" * 50_000 in text
     assert "… 5,000 more characters" in text
     assert "… 3,003 more characters" in text
+
+
+@pytest.mark.parametrize("said", ["&" * 3_000_000, "\n" * 2_000_000, "1\n" * 500_000], ids=["signs", "lines", "numbers"])
+def test_what_grows_in_html_stays_within_bounds(said: str) -> None:
+    """Signs that HTML writes as words, and lines; and a browser need not ask of each line which way it is written."""
+    html = page([(run := (story := Story().begin().answers("m", said).ends()).run, story.events)])
+    assert run.status == "completed"
+    assert len(html) < 5_000_000
+    assert ("more characters" in html) == (len(said) > 1_000_000)
+    assert "dir=" not in html
+    check_whole(html)
+
+
+def test_a_name_that_is_a_book_is_no_more_than_a_name() -> None:
+    """Wherever names stand: of tools, models, nodes, threads, requests."""
+    book = "n" * 20_000
+    ids = [f"{book}{number}" for number in range(500)]
+    story = Story().begin().says("m", "a ", model=book, node=book, role=book)
+    for id in ids:
+        story.add("tool.start", {"tool_call_id": id, "name": book, "args": {}}, f"run-{id}", wait=0.1)
+    html = page([(replace(story.ends().run, thread_id=book, name=book), story.events)])
+    assert len(html) < 3_000_000
+    check_whole(html)
+
+
+def test_half_of_a_pair_in_an_id_breaks_nothing() -> None:
+    """A provider may give any id, and JSON holds it."""
+    id = "c\ud800"
+    story = Story().begin().answers("m", "a ", tools=(id,)).starts(id)
+    story.add("run.settled", settled(("rjs-1", "tool", "synthetic"))).ends("interrupted", "stop")
+    page([(story.run, story.events)]).encode()
+
+
+@pytest.mark.parametrize("kind", ["run.pause", None])
+def test_of_a_run_that_goes_on_the_page_says_that_its_thread_may_lack_something(kind: str | None) -> None:
+    """What a step has recorded is in the thread when the step is over."""
+    story = Story().begin().answers("m", "a ", tools=("c1", "c2")).starts("c1", "c2").gives("c1")
+    if kind is not None:
+        story.add(kind, {"interrupts": [{"value": "sure?"}]})
+    assert "As recorded so far" in read(story).text
+    assert "As recorded so far" not in read(story.ends()).text
 
 
 # --- in a notebook ----------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def look_up(name: str) -> Any:
         if exc.name is None or not f"{module_name}.".startswith(f"{exc.name}."):
             raise Problem(f"The module {module_name} cannot be imported: {exc}. Install what it needs.") from exc
         raise Problem(f"There is no module {module_name}, seen from {here}. Go to the directory that it is in.") from exc
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:  # a program that ends itself would end us, and with 0 it would seem well
         raise Problem(f"The module {module_name} cannot be imported: {type(exc).__name__}: {exc}.") from exc
     for part in path.split("."):
         try:
@@ -186,7 +186,7 @@ async def _graph(found: Any, name: str, stack: AsyncExitStack) -> Pregel[Any, An
             found = await stack.enter_async_context(found)
         elif not isinstance(found, Pregel) and hasattr(found, "__enter__"):
             found = stack.enter_context(found)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         raise Problem(f"{name} gives no graph: {type(exc).__name__}: {exc}.") from exc
     if not isinstance(found, Pregel):
         compile_ = " Give what its compile() returns." if hasattr(found, "compile") else " Give a compiled graph."
