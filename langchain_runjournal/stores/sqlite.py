@@ -368,7 +368,7 @@ class SqliteStore:
                 yield con
             finally:
                 if con.in_transaction:
-                    con.execute("COMMIT")
+                    con.execute("ROLLBACK")  # of a read, and unlike a COMMIT it does not fail where the file is damaged
                 self._give_back(con)
 
     def _borrow(self) -> sqlite3.Connection:
