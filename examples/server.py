@@ -27,11 +27,11 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from fastapi import FastAPI, Header, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
@@ -73,7 +73,7 @@ And that is what he did."""
 def answer_to(question: str, given: Sequence[BaseMessage]) -> list[Any]:
     """It counts ("Count to 100"), asks for weather ("Weather in Rome, Oslo"), tells a story, or what it has been given."""
     if counts := re.match(r"Count to (\d+)", question):
-        return ["".join(f"{number} " for number in range(1, int(counts[1]) + 1))]
+        return ["".join(f"{number} " for number in range(1, min(int(counts[1][:6]), 100_000) + 1))]
     if asks := re.match(r"Weather in (.+)", question):
         return ["Looking. ", *(Call("weather", {"city": city}) for city in re.split(", | and ", asks[1]))]
     if "story" in question:
@@ -139,13 +139,14 @@ app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
 
 class Message(BaseModel):
     text: str
+    run_id: UUID | None = None  # chosen by who sends it, who may then send it again without saying it twice
     if_busy: Literal["reject", "stop", "wait"] = "reject"
 
 
 async def start(thread_id: str, message: Message) -> RunHandle:
     # With an id of its own, so that the page finds it again in the thread.
     asked = {"messages": [HumanMessage(message.text, id=str(uuid4()))]}
-    config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
+    config: RunnableConfig = {"configurable": {"thread_id": thread_id}, "run_id": message.run_id}
     return await start_run(app.state.agent, asked, config, if_busy=message.if_busy, stream_mode="messages")
 
 
@@ -168,7 +169,10 @@ async def page() -> Response:
 
 @app.post("/threads/{thread_id}/messages")
 async def send(thread_id: str, message: Message) -> Any:
-    """Begin a run. It goes on whether or not somebody looks at it."""
+    """Begin a run. It goes on whether or not somebody looks at it. One that has begun is not begun again."""
+    if message.run_id is not None:
+        with suppress(errors.RunNotFound):
+            return {"run_id": (await app.state.journal.arun(str(message.run_id))).run_id}
     return {"run_id": (await start(thread_id, message)).run_id}
 
 

@@ -209,11 +209,6 @@ def as_text(value: object) -> str | None:
     return None if value is None else value if isinstance(value, str) else spoken(value)
 
 
-def as_mapping(value: object) -> Mapping[str, Any]:
-    """It, if it is a mapping, and else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
 def as_strings(value: object) -> list[str]:
     """The strings in it, if it is a list."""
     return [one for one in value if isinstance(one, str)] if isinstance(value, (list, tuple)) else []

@@ -27,11 +27,11 @@ def advance(run: Run, event: Event) -> Run:
                 run,
                 thread_id=_text(data.get("thread_id"), run.thread_id),
                 name=_text(data.get("name"), run.name),
-                metadata=_mapping(data.get("metadata")) or run.metadata,
+                metadata=as_mapping(data.get("metadata")) or run.metadata,
                 status=run.status if run.ended else RunStatus.RUNNING,
             )
         case "run.pause":
-            usage = _mapping(data.get("usage")) or run.usage
+            usage = as_mapping(data.get("usage")) or run.usage
             return run if run.ended else replace(run, status=RunStatus.PAUSED, usage=usage)
         case "run.stop":
             return run if run.ended or run.stop else replace(run, stop=_text(data.get("cause"), "stop"))
@@ -58,7 +58,7 @@ def _ended(run: Run, at: float, data: Any) -> Run:
         error=_text(data.get("error"), None),
         ended_at=at,
         settled=data.get("settled") is not False,
-        usage=_mapping(data.get("usage")),
+        usage=as_mapping(data.get("usage")),
     )
 
 
@@ -71,7 +71,8 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """It, if it is a mapping, and else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import itertools
 import json
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,9 @@ class Wait:
 
     seconds: float
 
+    def __post_init__(self) -> None:
+        _check_time("Wait", self.seconds)
+
 
 Step: TypeAlias = str | Reasoning | Call | Wait | BaseException | Callable[[], object]
 Answer: TypeAlias = str | Sequence[Step]
@@ -90,8 +94,16 @@ class ScriptedChatModel(BaseChatModel):
     _turns: Iterator[int] = PrivateAttr(default_factory=itertools.count)
 
     def __init__(self, script: Script, **fields: Any) -> None:
+        unknown = sorted(set(fields) - set(type(self).model_fields))
+        if unknown:
+            known = "pace, strict, usage, blocks, model_name, or a field of any chat model"
+            raise InvalidArgument(name="a field of ScriptedChatModel", expected=known, value=unknown[0])
+        if inspect.iscoroutinefunction(script):
+            expected = "a list of answers, or a function that gives one without being awaited"
+            raise InvalidArgument(name="script", expected=expected, value=script)
         if not callable(script):
             _check(script)
+        _check_time("pace", fields.get("pace", 0.0))
         super().__init__(**{"script": script, **fields})
 
     @property
@@ -212,6 +224,11 @@ def _check(script: Any) -> None:
                 raise InvalidArgument(name="a step of the script", expected=_STEPS, value=step)
         if not isinstance(answer, Sequence):
             raise InvalidArgument(name="an answer of the script", expected="a str or a list of steps", value=answer)
+
+
+def _check_time(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
 
 
 def _refuse_broken(messages: list[BaseMessage]) -> None:

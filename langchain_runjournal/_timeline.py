@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from . import _fold
 from ._axis import Axis, Clock, lanes
-from ._drawn import ModelCall, OpenModel, OpenTool, ToolCall, as_mapping, as_strings, as_text, model_call, tool_call
+from ._drawn import ModelCall, OpenModel, OpenTool, ToolCall, as_strings, as_text, model_call, tool_call
+from ._fold import as_mapping
 from ._spoken import spoken, text_of
 from ._told import Told, told
 from .events import DELTA, Event, Run

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from . import _transcript
+from ._fold import as_mapping
 from ._pairs import Known, Request, State, answer, answer_id
 from ._partial import MARK
 from ._requests import requested
@@ -143,14 +144,14 @@ def _all(run_id: str, events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _readable(run_id: str, events: Sequence[Event]) -> Sequence[Event]:
-    return [event for event in events if _is_readable(run_id, event)]
+    return [event for event in events if _can_be_told(run_id, event)]
 
 
 def _words_only(run_id: str, events: Sequence[Event]) -> Sequence[Event]:
     return [event for event in _readable(run_id, events) if event.kind != DELTA or isinstance(event._value, str)]
 
 
-def _is_readable(run_id: str, event: Event) -> bool:
+def _can_be_told(run_id: str, event: Event) -> bool:
     if event.kind == DELTA:
         return bool(plain([event._value], "?"))
     if event.kind in _WITH_MESSAGE and not _is_message(event.data.get("message", _NO_MESSAGE)):
@@ -211,7 +212,7 @@ def _known(fact: Fact | None, seq: int, run_id: str, cause: str | None) -> Known
 
 def _told(message: Mapping[str, Any], call_id: str | None, written: str | None) -> Told:
     kind, fields = str(message["type"]), message["data"]
-    mark = _mapping(_mapping(fields.get("additional_kwargs")).get(MARK))
+    mark = as_mapping(as_mapping(fields.get("additional_kwargs")).get(MARK))
     tool_call_id = fields.get("tool_call_id")
     origin: Origin = "streamed" if kind == "ai" else "tool" if kind == "tool" else "input"
     if mark.get("origin") == "partial":
@@ -248,7 +249,3 @@ def _find_left(placed: list[tuple[int, Told]], wrote: _Settled) -> None:
         place, one = placed[at]
         if place < 0 and one.origin in ("input", "streamed", "tool") and left.get(one.kind):
             placed[at] = wrote.places[left[one.kind].pop()], replace(one, origin="recovered")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

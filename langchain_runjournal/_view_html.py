@@ -54,6 +54,8 @@ class Place:
     """Unlike that of any other run, and safe."""
     level: int
     """Of the heading of the run."""
+    has_links: bool = True
+    """In a notebook, the same run may be shown twice, and a link would lead to the other one."""
     room: list[int] = field(default_factory=lambda: [_TEXT_ROOM])
 
     def heading(self, below: int, words: str, more: str = "") -> str:

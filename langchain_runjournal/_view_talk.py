@@ -78,7 +78,8 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
         head.append(badge("failed", "error"))
     if one.call_id in numbers:
         at = numbers[str(one.call_id)]
-        head.append(f'<a class="rj-of" href="#{place.key}-call-{at}">call {number(at)}</a>')
+        link = f' href="#{place.key}-call-{at}"' if place.has_links else ""
+        head.append(f'<a class="rj-of"{link}>call {number(at)}</a>')
     body = []
     if one.thinking:
         size = plural(len(one.thinking), "character")
@@ -90,9 +91,9 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
     if text or cut or not one.asked:
         body.append(_text((text or '<span class="rj-note">(no words)</span>') + cut, "rj-text"))
     if one.origin == "synthetic":
-        body.append(
-            f'<p class="rj-note">Made up by the settlement: {STATES.get(str(one.reason), "nothing is known of it")}.</p>'
-        )
+        since_then = " The real result has come since, and takes its place with the next message." if one.outdated else ""
+        known = STATES.get(str(one.reason), "nothing is known of it")
+        body.append(f'<p class="rj-note">Made up by the settlement: {known}.{since_then}</p>')
     if one.asked:
         body.append(_asked(one.asked, place, most))
     if one.dropped:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Final
 
-_FAR_FUTURE: Final = 253_402_300_800.0  # the year 10000, where calendars end
+from .events import FAR_FUTURE
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
@@ -29,7 +28,7 @@ def duration(seconds: float) -> str:
 
 def in_utc(at: float) -> datetime | None:
     """A moment of the wall clock, if any calendar has it."""
-    return datetime.fromtimestamp(at, timezone.utc) if 0 < at < _FAR_FUTURE else None
+    return datetime.fromtimestamp(at, timezone.utc) if 0 < at < FAR_FUTURE else None
 
 
 def sign_for(control: str) -> str:

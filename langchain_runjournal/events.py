@@ -127,7 +127,7 @@ class Event(_Fields):
             )
         if type(seq) is not int or seq < 0:
             raise InvalidArgument(name="Event.seq", expected="an int of 0 (not yet numbered) or more", value=seq)
-        if not isinstance(at, (int, float)) or not 0 <= at < _FAR_FUTURE:
+        if not isinstance(at, (int, float)) or not 0 <= at < FAR_FUTURE:
             raise InvalidArgument(name="Event.at", expected="seconds since 1970, or 0 for now", value=at)
         put = object.__setattr__
         put(self, "run_id", run_id)
@@ -300,4 +300,4 @@ def with_events(run: Run, read: Callable[[], list[Event] | None]) -> Run:
 
 
 _ENDINGS: Final = tuple(status.value for status in RunStatus if status.ended)
-_FAR_FUTURE: Final = 253_402_300_800.0  # the year 10000: what comes after it is a mistaken unit
+FAR_FUTURE: Final = 253_402_300_800.0  # the year 10000: what comes after it is a mistaken unit

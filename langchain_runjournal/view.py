@@ -61,7 +61,8 @@ def fragment(run: Run, events: Iterable[Event]) -> str:
     """The same of one run, as a piece of HTML for a notebook: its rules touch nothing else, and follow the notebook's theme.
     Where styles are taken away, it still reads from top to bottom."""
     line = timeline(run, events)
-    return f'<div class="rj"><style>{_style()}</style>\n{_run(line, Place(key=key_of(run.run_id), level=3))}</div>'
+    place = Place(key=key_of(run.run_id), level=3, has_links=False)
+    return f'<div class="rj"><style>{_style()}</style>\n{_run(line, place)}</div>'
 
 
 def summary(run: Run) -> str:

@@ -254,3 +254,29 @@ def test_an_agent_follows_it() -> None:
     state = agents.create_agent(model, [weather]).invoke({"messages": [("user", "Oslo?")]})
     assert [message.text for message in state["messages"]] == ["Oslo?", "Looking. ", "sunny in Oslo", "Sunny, then."]
     assert [message.type for message in model.requests[1]] == ["human", "ai", "tool"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ScriptedChatModel(["a"], pac=3),
+        lambda: ScriptedChatModel(["a"], pace=-1),
+        lambda: ScriptedChatModel(["a"], pace=float("nan")),
+        lambda: Wait(-1),
+        lambda: Wait("long"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(make: Any) -> None:
+    """A field that there is not, a time that is none."""
+    with pytest.raises(errors.InvalidArgument):
+        make()
+
+
+def test_a_function_that_has_to_be_awaited_is_refused() -> None:
+    """LangChain asks from synchronous code too."""
+
+    async def answer(messages: Any) -> str:
+        return "a"
+
+    with pytest.raises(errors.InvalidArgument, match="without being awaited"):
+        ScriptedChatModel(answer)

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal, Protocol
 
 from rich.text import Text
 
-from .._drawn import as_mapping, as_text
+from .._drawn import as_text
+from .._fold import as_mapping
 from .._follow import PAGE, Nap
 from .._journal import RunJournal
 from .._spoken import text_of

@@ -192,7 +192,8 @@ def target(journal: RunJournal, output: str | None) -> Iterator[BinaryIO]:
         return
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        # As the journal: what users wrote to a model is for its owner.
+        with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             yield file
         part.replace(path)
     finally:

@@ -26,7 +26,7 @@ Examples:
 
 It needs no key and no network, but for --model.
 """
-_OURS = b"runjournal"
+_OURS = b'<meta name="generator" content="langchain-runjournal">'
 
 
 @click.command(epilog=_VIEW, short_help="Runs as one HTML page.")
@@ -66,7 +66,7 @@ def _file_name(short: str) -> str:
 def _is_page(path: Path) -> bool:
     with path.open("rb") as file:
         begin = file.read(4_096)
-    return not begin or (begin.lstrip().lower().startswith(b"<!doctype html") and _OURS in begin)
+    return _OURS in begin
 
 
 @click.command(epilog=_DEMO, short_help="See what this does, or try it in a chat.")

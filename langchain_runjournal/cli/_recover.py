@@ -151,8 +151,8 @@ async def _settle(journal: RunJournal, name: str) -> tuple[str, list[Settlement]
 def look_up(name: str) -> Any:
     """What `module:attribute` names, seen from the current directory."""
     module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise click.UsageError(f"--graph must be module:attribute, and {name!r} is not.")
+    if not module_name or not path or "/" in module_name or module_name.endswith(".py"):
+        raise click.UsageError(f"--graph must be module:attribute, as in app:graph of app.py, and {name!r} is not.")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)

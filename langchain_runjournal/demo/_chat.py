@@ -16,12 +16,12 @@ from rich.console import Console
 
 from .._messages import is_partial, is_synthetic
 from ..errors import RunJournalError, ThreadBusy
-from ..events import Run, RunStatus
+from ..events import RunStatus
 from ._engine import Engine, Over
 from ._keyboard import Bell, Keyboard, Lines
 from ._pace import pace_of
 from ._real import one_line, real_model
-from ._screen import Screen, asked, because, clean, told, who
+from ._screen import Screen, asked, because, clean, complain, told, who
 from ._sides import DemoFailed
 from ._talker import talker, weather_tool
 
@@ -70,7 +70,7 @@ def chat(console: Console, directory: Path | None, model: str | None, new: bool)
         return 130
     except (DemoFailed, RunJournalError, OSError, sqlite3.Error) as problem:
         bell.close()
-        screen.line((one_line(problem, 1000), "bold red"))
+        complain(problem)
         return 1
     try:
         status = Chat(screen, engine, directory, bell).talk(new, model)
@@ -81,7 +81,7 @@ def chat(console: Console, directory: Path | None, model: str | None, new: bool)
         wrong = engine.close()
         bell.close()
     if wrong is not None:
-        screen.line((one_line(wrong, 1000), "bold red"))
+        complain(wrong)
         return 1
     return status
 
@@ -211,6 +211,7 @@ class Chat:
             return
         path = self._directory / f"{self._thread_id}.html"
         html = page([(run, journal.read(run.run_id)) for run in runs], title="A chat")
+        path.touch(0o600)
         path.write_text(html, encoding="utf-8")
         self._screen.whole("Written to ", (str(path), "bold"), indent=2)
         self._screen.line("")
@@ -273,7 +274,9 @@ class Chat:
             answer.hear(chunk)
 
     def _end(self, over: Over) -> None:
-        run: Run = over.run
+        run = over.run
+        if isinstance(run, Exception):
+            raise run
         if run.status == RunStatus.INTERRUPTED:
             self._screen.mark("■ Stop", _STOP)
         self._screen.end()

@@ -22,18 +22,18 @@ from .._attach import attach
 from .._journal import RunJournal
 from .._runner import RunHandle, start_run
 from .._settle import Settlement
-from ..errors import RunJournalError
 from ..events import Run
 from ._agent import graph_of
+from ._sides import DemoFailed
 
 _T = TypeVar("_T")
 
 
 @dataclass
 class Over:
-    """The last that an answer has to say."""
+    """The last that an answer has to say: its run, or what kept anybody from knowing it."""
 
-    run: Run
+    run: Run | Exception
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
     def _work(self) -> None:
         try:
             asyncio.run(self._serve())
-        except (RunJournalError, OSError, sqlite3.Error) as problem:
+        except Exception as problem:  # noqa: BLE001 - told to whoever waits, in the other thread
             self._problem = problem
             if not self._ready.done():
                 self._ready.set_exception(problem)
@@ -79,6 +79,10 @@ class Engine:
             AsyncSqliteSaver.from_conn_string(str(self._directory / "threads.db")) as saver,
             RunJournal(self._directory / "runs.db") as self.journal,
         ):
+            try:
+                await saver.setup()
+            except sqlite3.Error as problem:
+                raise DemoFailed(f"{self._directory}/threads.db: {problem}. Choose another --directory.") from problem
             self._agent = attach(self._graph.compile(checkpointer=saver, name="chat"), self.journal)
             self.recovered = await self.journal.arecover(self._agent)
             self._ready.set_result(None)
@@ -114,7 +118,10 @@ class Engine:
         with contextlib.suppress(Exception):  # what the graph raises is in the run as well
             async for chunk, _ in handle.stream():
                 self._put(chunk)
-        self._put(Over(await handle.wait()))
+        try:
+            self._put(Over(await handle.wait()))
+        except Exception as problem:  # noqa: BLE001 - whoever waits at the keyboard must not wait for ever
+            self._put(Over(problem))
 
     def _put(self, chunk: Any) -> None:
         self.chunks.put(chunk)

@@ -14,6 +14,9 @@ def pace_of(pace: float) -> float:
     """The pace, times the one of the environment. Raises `DemoFailed` if that is no number."""
     given = os.environ.get(PACE, "1")
     try:
-        return pace * max(0.0, float(given))
+        faster = float(given)
+        if not 0 <= faster <= 1000:
+            raise ValueError
+        return pace * faster
     except ValueError:
         raise DemoFailed(f"{PACE} must be a number, such as 0.5 for twice as fast, and is {given!r}.") from None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sqlite3
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -24,7 +27,7 @@ from ._agent import BOOK, PLAN, TRIP
 from ._child import Child
 from ._columns import ATTACHED, WITHOUT, show_left
 from ._pace import pace_of
-from ._screen import Screen
+from ._screen import Screen, complain
 from ._sides import DemoFailed, Heard, Left, Pair, cut, open_pair, until
 
 _WORDS: Final = 26
@@ -62,7 +65,8 @@ def play(console: Console, directory: Path | None, pace: float) -> int:
         screen.end()
         return 130
     except (DemoFailed, RunJournalError, OSError, sqlite3.Error) as problem:
-        screen.line((str(problem), "bold red"))
+        screen.end()
+        complain(problem)
         return 1
 
 
@@ -219,14 +223,21 @@ class Play:
         from ..view import page
 
         screen = self._screen
-        screen.whole(" More of it: ", (f"runjournal --journal {self._directory / 'runs.db'} list", "green"))
+        screen.whole(" More of it: ", (f"{_command()} --journal {self._directory / 'runs.db'} list", "green"))
         if not runs:
             screen.line(("The journal has recorded no run, so there is no timeline.", "red"))
             return
         path = self._directory / "timeline.html"
         html = page([(run, pair.journal.read(run.run_id)) for run in runs], title="Cut off three times")
+        path.touch(0o600)
         path.write_text(html, encoding="utf-8")
         screen.whole(" The three runs, as a picture: ", (str(path), "bold"))
+
+
+def _command() -> str:
+    """What to type here for the command: in a clone, it is not where a shell looks for it."""
+    beside = Path(sys.executable).with_name("runjournal")
+    return "runjournal" if shutil.which("runjournal") or not beside.exists() else os.path.relpath(beside)
 
 
 def _words(text: str) -> int:

@@ -5,6 +5,7 @@ Rule: text of a model, a tool or a user is never read as markup, and no control 
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from typing import Final
 
@@ -36,6 +37,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(" " if one in "\t\r\n" else one for one in text if one in "\t\r\n" or unicodedata.category(one)[0] != "C")
+
+
+def complain(problem: object) -> None:
+    """What went wrong, in one line of the standard error."""
+    sys.stderr.write(f"runjournal: {clean(' '.join(str(problem).split()) or type(problem).__name__)[:1000]}\n")
 
 
 class Screen:
