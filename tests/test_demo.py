@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,9 @@ def test_it_ends_with_a_picture(played: tuple[str, Path]) -> None:
 
 def played_here(directory: Path, width: int = 90) -> tuple[int, str]:
     screen = io.StringIO()
-    return play(Console(file=screen, width=width), directory=directory, pace=0.02), screen.getvalue()
+    with redirect_stderr(io.StringIO()) as complaint:
+        status = play(Console(file=screen, width=width), directory=directory, pace=0.02)
+    return status, screen.getvalue() + complaint.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

@@ -8,13 +8,15 @@ import re
 import subprocess
 import sys
 import termios
+from contextlib import redirect_stderr
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from langchain_runjournal import RunJournal
-from langchain_runjournal.demo import _chat, chat
+from langchain_runjournal.demo import _chat, _engine, chat
 from langchain_runjournal.testing import Call, ScriptedChatModel
 
 from ._terminal import Terminal
@@ -182,7 +184,9 @@ def test_lines_of_a_pipe_are_answered_in_turn(tmp_path: Path) -> None:
 
 def chat_here(directory: Path, model: str | None = None) -> tuple[int, str]:
     screen = io.StringIO()
-    return chat(Console(file=screen, width=100), directory=directory, model=model), squeezed(screen.getvalue())
+    with redirect_stderr(io.StringIO()) as complaint:
+        status = chat(Console(file=screen, width=100), directory=directory, model=model)
+    return status, squeezed(f"{screen.getvalue()} {complaint.getvalue()}")
 
 
 def test_a_file_in_its_place_is_told(tmp_path: Path) -> None:
@@ -200,6 +204,27 @@ def test_a_database_of_another_kind_is_told(tmp_path: Path) -> None:
     assert status == 1
     assert "no SQLite database" in text
     assert (tmp_path / "runs.db").read_text() == "notes"
+
+
+def test_threads_of_another_kind_are_told_before_anything_is_said(tmp_path: Path) -> None:
+    """One sentence that names the file."""
+    (tmp_path / "threads.db").write_text("notes " * 200)
+    status, text = chat_here(tmp_path)
+    assert status == 1
+    assert re.fullmatch(r"runjournal: \S+/threads.db: file is not a database. Choose another --directory.", text.strip())
+
+
+@pytest.mark.parametrize("where", ["attach", "start_run"])
+def test_whatever_goes_wrong_below_the_keyboard_is_told(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what nobody has thought of: the chat does not wait for an answer that never comes."""
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise LookupError("nobody has thought of this")
+
+    monkeypatch.setattr(_engine, where, broken)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    with pytest.raises(LookupError, match="nobody has thought"):
+        chat_here(tmp_path)
 
 
 def test_a_real_model_needs_langchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +261,9 @@ def test_a_missing_key_is_told(name: str, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.delenv(key, raising=False)
     status, text = chat_here(tmp_path, name)
     assert status == 1
-    assert re.search(rf"^{provider} needs a key\. Set the variable [A-Z]+_API_KEY to yours, and try again\.$", text)
+    assert re.search(
+        rf"^runjournal: {provider} needs a key\. Set the variable [A-Z]+_API_KEY to yours, and try again\.$", text
+    )
 
 
 def test_an_answer_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
