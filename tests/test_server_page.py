@@ -243,3 +243,30 @@ def test_what_is_shown_is_text(chat: Chat, width: int) -> None:
         box = page.locator(place)
         assert box.evaluate("one => one.scrollWidth") <= width, place
     expect(page.locator("#send")).to_be_in_viewport(ratio=1)
+
+
+def test_a_message_whose_answer_is_lost_is_said_once(chat: Chat) -> None:
+    """The server has it, and the page cannot know: sending it again begins no second run."""
+    page = chat.page()
+    page.route("**/messages", lambda route: (route.fetch(), route.abort()), times=1)
+    send(page, "Count to 20")
+    expect(answers(page)).to_have_text(re.compile(r" 20\s*$"))  # the page has found the run by itself
+    at_rest(page)
+    expect(page.get_by_label("Message")).to_be_editable()
+    if page.get_by_label("Message").input_value():
+        page.get_by_label("Message").press("Enter")
+        expect(page.get_by_label("Message")).to_have_value("")
+    at_rest(page)
+    assert [line.partition(":")[0] for line in chat.server.thread()] == ["human", "ai"]
+
+
+def test_a_stop_that_does_not_arrive_is_said_again(chat: Chat) -> None:
+    """Whoever has pressed Stop need not look whether it was heard."""
+    page = chat.page()
+    page.route("**/stop?wait=true", lambda route: route.abort(), times=1)
+    send(page, "Count to 100000")
+    streams(page)
+    page.keyboard.press("Escape")
+    expect(page.locator(".ai .cut")).to_have_text("Stopped")
+    at_rest(page)
+    counts_up(answers(page).inner_text())
