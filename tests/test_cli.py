@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import stat
 import types
 from pathlib import Path
 from typing import Any
@@ -509,12 +511,25 @@ def test_view_writes_a_page(journal: Path, here: Path) -> None:
     assert (here / path).read_text().lstrip().lower().startswith("<!doctype html")
     assert data("view", STOPPED, DONE)[0]["runs"] == [STOPPED, DONE]
     assert run("view", STOPPED, "-o", "-").stdout.lstrip().lower().startswith("<!doctype html")
-    (here / "mine.html").write_text("<!doctype html><p>mine")
-    assert "--force" in complaint("view", STOPPED, "-o", "mine.html")
-    assert (here / "mine.html").read_text() == "<!doctype html><p>mine"
+    for mine in ("", "<!doctype html><p>mine, about runjournal and langchain-runjournal"):
+        (here / "mine.html").write_text(mine)
+        assert "--force" in complaint("view", STOPPED, "-o", "mine.html")
+        assert (here / "mine.html").read_text() == mine
     assert "the journal itself" in complaint("view", STOPPED, "-o", "runs.db", "--force")
     assert data("view", STOPPED, "-o", "mine.html", "--force")
     assert "mine" not in (here / "mine.html").read_text()[:30]
+
+
+def test_what_is_written_is_for_its_owner(journal: Path, here: Path) -> None:
+    """As the journal is: it holds what users wrote to a model."""
+    before = os.umask(0)
+    try:
+        data("view", STOPPED, "-o", "run.html")
+        run("export", "--all", "-o", "runs.jsonl")
+    finally:
+        os.umask(before)
+    for name in ("run.html", "runs.jsonl"):
+        assert stat.S_IMODE((here / name).stat().st_mode) == 0o600
 
 
 def test_view_of_an_id_that_is_no_name_of_a_file(here: Path) -> None:
