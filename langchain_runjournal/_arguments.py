@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 from .errors import InvalidArgument
 from .events import is_utf8
+
+Age: TypeAlias = float | timedelta | None
 
 
 def text(name: str, value: str) -> str:
@@ -43,7 +45,7 @@ def seconds(name: str, value: float | None) -> float | None:
     return None if value is None or value >= _LONGEST else value
 
 
-def before(name: str, ago: float | timedelta | None, now: int) -> int | None:
+def before(name: str, ago: Age, now: int) -> int | None:
     """The moment that was so long ago, in milliseconds since 1970. What lies before that is 1970: nothing is as old."""
     if ago is None:
         return None

@@ -48,12 +48,10 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
     events = 0
     for place, run in enumerate(runs, 1):
         try:
-            seen = yield from _check_run(journal, run)
-            events += seen
-        except RunNotFound:
-            pass  # pruned in the meantime
+            events += yield from _check_run(journal, run)
         except RunJournalError as error:
-            yield _damage(run.run_id, str(error))
+            if not isinstance(error, RunNotFound):  # pruned in the meantime
+                yield _damage(run.run_id, str(error))
         if progress is not None:
             progress(place, len(runs), events)
 

@@ -9,13 +9,12 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from . import _follow, _janitor, _looking, _messages, _process, _resume, _stopping, _transcript
-from ._arguments import before, count, positive, seconds, text
+from ._arguments import Age, before, count, positive, seconds, text
 from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
@@ -170,7 +169,7 @@ class RunJournal:
         self._check_open()
         lane = self._intake.lanes.get(text("run_id", run_id))
         _follow.catch_up(self._writer, lane is not None and bool(lane.pend), 2 * self._busy_timeout)
-        return _looking.with_source(self, _follow.find(self._writer, run_id))
+        return _looking.with_sources(self, [_follow.find(self._writer, run_id)])[0]
 
     async def arun(self, run_id: str) -> Run:
         """Same as :meth:`run`, without blocking the loop."""
@@ -183,8 +182,7 @@ class RunJournal:
             raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
         wanted = None if status is None else RunStatus(status)
         _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
-        found = self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
-        return [_looking.with_source(self, run) for run in found]
+        return _looking.with_sources(self, self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit)))
 
     async def aruns(
         self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
@@ -315,9 +313,7 @@ class RunJournal:
         """Same as :meth:`claim`, without blocking the loop."""
         return await self._off_loop(partial(self.claim, run_id))
 
-    def prune(
-        self, older_than: float | timedelta | None = None, keep_last: int | None = None, *, dry_run: bool = False
-    ) -> list[str]:
+    def prune(self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False) -> list[str]:
         """Delete whole runs, and return their ids: those that ended more than `older_than` (seconds, or a timedelta) ago
         and, counted by their end, are not among the `keep_last` last ones.
 
@@ -332,9 +328,7 @@ class RunJournal:
         self._writer.intake.forget(() if dry_run else gone)
         return gone
 
-    async def aprune(
-        self, older_than: float | timedelta | None = None, keep_last: int | None = None, *, dry_run: bool = False
-    ) -> list[str]:
+    async def aprune(self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False) -> list[str]:
         """Same as :meth:`prune`, without blocking the loop."""
         return await self._off_loop(partial(self.prune, older_than, keep_last, dry_run=dry_run))
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 
-def with_source(journal: RunJournal, run: Run) -> Run:
-    """The run, which will find its events. It does not keep the journal open, or alive."""
-    path = journal._store.path
-    return with_events(run, partial(_events, weakref.ref(journal), path, run.run_id, run.last_seq))
+def with_sources(journal: RunJournal, runs: list[Run]) -> list[Run]:
+    """The runs, which will find their events. They do not keep the journal open, or alive."""
+    read = partial(_events, weakref.ref(journal), journal._store.path)
+    return [with_events(run, partial(read, run.run_id, run.last_seq)) for run in runs]
 
 
 def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: int) -> list[Event] | None:

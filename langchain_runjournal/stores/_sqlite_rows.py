@@ -44,6 +44,14 @@ _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND c
 _CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
 _LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
 _LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
+STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
+CLAIM: Final = (
+    "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
+)
+PRUNABLE: Final = (
+    "SELECT run, run_id, ended_at FROM runs WHERE ended_at IS NOT NULL AND settled ORDER BY ended_at DESC, run DESC"
+    " LIMIT -1 OFFSET ?"
+)
 
 
 class Known:

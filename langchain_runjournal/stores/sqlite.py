@@ -20,9 +20,12 @@ from . import Owner, Synchronous
 from ._sqlite_check import problems
 from ._sqlite_file import connect, identity, prepare, translated
 from ._sqlite_rows import (
+    CLAIM,
     COLUMNS,
+    PRUNABLE,
     READ_LIVE,
     RUN,
+    STOPS,
     Batch,
     Known,
     begin,
@@ -50,14 +53,6 @@ _RUNS: Final = {
     for with_status in (False, True)
 }
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
-_STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
-_CLAIM: Final = (
-    "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
-)
-_PRUNABLE: Final = (
-    "SELECT run, run_id, ended_at FROM runs WHERE ended_at IS NOT NULL AND settled ORDER BY ended_at DESC, run DESC"
-    " LIMIT -1 OFFSET ?"
-)
 
 
 class SqliteStore:
@@ -174,7 +169,7 @@ class SqliteStore:
     def claim(self, run_id: str, owner_id: str, epoch: int) -> bool:
         """Make `owner_id` the owner at `epoch` + 1, if the run is still at `epoch`."""
         with self._transaction() as con:
-            won = con.execute(_CLAIM, (owner_id, run_id, epoch)).rowcount == 1
+            won = con.execute(CLAIM, (owner_id, run_id, epoch)).rowcount == 1
             if won:
                 self._turn(con)
             return won
@@ -194,7 +189,7 @@ class SqliteStore:
     def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""
         with self._transaction() as con:
-            found = con.execute(_PRUNABLE, (keep_last or 0,)).fetchall()
+            found = con.execute(PRUNABLE, (keep_last or 0,)).fetchall()
             gone = [(run, run_id) for run, run_id, ended_at in found if before is None or ended_at < before]
             if gone and not dry_run:
                 self._tidy(con)  # `live` has no index on the run: one pass for all of them
@@ -343,7 +338,7 @@ class SqliteStore:
     def stops(self, owner_id: str) -> dict[str, str]:
         """The stops asked for, of what `owner_id` owns and has not ended."""
         with self._snapshot() as con:
-            return dict(con.execute(_STOPS, (owner_id,)).fetchall())
+            return dict(con.execute(STOPS, (owner_id,)).fetchall())
 
     def owners(self) -> list[Owner]:
         """All owners that have not been forgotten."""
