@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
@@ -9,7 +10,7 @@ from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
 from ._view_html import Place, badge, brief, duration, number, percent, safe, since
-from ._view_words import OUTCOMES, mark_words, model_words, tool_words
+from ._view_words import OUTCOMES, mark_words, model_words, tool_name, tool_words
 from ._wording import plural
 
 _MOST_BOXES: Final = 240
@@ -166,17 +167,19 @@ def _tools(line: Timeline) -> str:
     head = f'<div class="rj-group"><span class="rj-cap">{plural(len(tools), "tool call")}{beside}</span>'
     if len(tools) > _MOST_BOXES or line.lanes > _MOST_ROWS:
         return f"{head}{_dense(tools, line.axis, line.lanes)}</div>"
+    counted = Counter(tool.name for tool in tools)
     rows = []
     for lane in range(line.lanes):
         row = [tool for tool in tools if tool.lane == lane]
-        boxes = [_tool_box(tool) for tool in row]
+        boxes = [_tool_box(tool, is_alone=counted[tool.name] == 1) for tool in row]
         rows.append(f'<div class="rj-row rj-tools">{_slots(row, boxes, line.axis)}</div>')
     return f"{head}{''.join(rows)}</div>"
 
 
-def _tool_box(tool: ToolCall) -> _Box:
+def _tool_box(tool: ToolCall, *, is_alone: bool) -> _Box:
+    name = brief(tool.name) if is_alone else tool_name(tool)
     kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
-    return kind, f"{brief(tool.name)} · {duration(tool.ended - tool.began)}", tool_words(tool), ""
+    return kind, f"{name} · {duration(tool.ended - tool.began)}", tool_words(tool), ""
 
 
 def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:

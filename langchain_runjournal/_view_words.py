@@ -44,6 +44,8 @@ STATES: Final[Mapping[str, str]] = {
     "unknown": "nothing is known of it",
 }
 
+_ARGUMENT: Final = 24
+
 
 def headline(run: Run, line: Timeline | None) -> str:
     """What became of a run, in a few words; not safe yet."""
@@ -162,9 +164,17 @@ def model_words(call: ModelCall) -> str:
     return " · ".join(told)
 
 
+def tool_name(tool: ToolCall) -> str:
+    """Its name with its first argument, which tells apart the calls of one tool; not safe yet."""
+    args = tool.args
+    first = next(iter(args.values()), None) if isinstance(args, Mapping) else args
+    told = " ".join(spoken(first)[:200].split()) if isinstance(first, (str, int, float)) else ""
+    return f"{brief(tool.name)}({brief(told, _ARGUMENT)})" if told else brief(tool.name)
+
+
 def tool_words(tool: ToolCall) -> str:
     """A tool call in a line; not safe yet."""
-    told = [brief(tool.name), OUTCOMES[tool.outcome], duration(tool.ended - tool.began)]
+    told = [tool_name(tool), OUTCOMES[tool.outcome], duration(tool.ended - tool.began)]
     if tool.late:
         told.append("ended after the run")
     if not tool.ran:

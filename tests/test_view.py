@@ -204,7 +204,20 @@ def test_the_picture_has_an_alternative_in_words() -> None:
     (label,) = [attrs["aria-label"] for _, attrs in reader.tags if attrs.get("role") == "img"]
     assert "3 tool calls in 3 lanes, 2 with a result, cut off after" in (label or "").replace("\xa0", " ")
     words = reader.text.split("The time line in words")[1]
-    assert "search · not ended" in words.replace("\xa0", " ")
+    assert "search(c3) · not ended" in words.replace("\xa0", " ")
+
+
+def test_calls_of_one_tool_are_told_apart() -> None:
+    """By their first argument; in the picture, a tool that is called once is its name."""
+    story = Story().begin().answers("m", tools=("a", "b", "c", "d", "e", "f"))
+    flight: Any = {"what": "a  flight\nto a town with a long name", "seats": 2}
+    for id, args in {"a": flight, "b": {"what": ["hotel"]}, "c": {}, "d": "car", "e": {"seats": 2}}.items():
+        story.starts(id, args=args)
+    story.starts("f", name="pay", args={"euros": 40}).gives("a", "b", "c", "d", "e", "f")
+    html = page([(story.ends().run, story.events)])
+    labels = [label.split(" · ")[0] for label in re.findall('rj-label">([^<]*)<', html)]
+    assert labels[1:] == ["search(a flight to a town with…)", "search", "search", "search(car)", "search(2)", "pay"]
+    assert "pay(40) · result" in check_whole(html).text
 
 
 def test_headings_go_down_step_by_step() -> None:
