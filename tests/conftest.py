@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from langchain_runjournal import RunJournal
+
+
+# Whoever starts us in the background of a script has Ctrl-C ignored, and with us all processes that we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="module")
