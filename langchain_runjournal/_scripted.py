@@ -154,21 +154,26 @@ class ScriptedChatModel(BaseChatModel):
             _refuse_broken(messages)
         answer = self._answer(messages)
         steps: Sequence[Step] = [answer] if isinstance(answer, str) else answer
-        in_blocks = self.blocks or any(isinstance(step, Reasoning) for step in steps)
+        in_blocks = self.blocks or self.output_version == "v1" or any(isinstance(step, Reasoning) for step in steps)
         said, calls = 0, 0
-        for place, step in enumerate(steps):
+        for step, index in _numbered(steps, in_blocks):
             if isinstance(step, Call):
-                for chunk in _asking(step, calls, len(messages)):
+                for chunk in _asking(step, index, f"call_{len(messages)}_{calls}", in_blocks):
                     said += 1
                     yield chunk
                 calls += 1
             elif isinstance(step, (str, Reasoning)):
-                for chunk in _saying(step, place if in_blocks else None):
+                for chunk in _saying(step, index if in_blocks else None):
                     said += 1
                     yield chunk
             else:
                 yield step
-        yield self._last(messages, said, calls)
+        last = _chunk(in_blocks, chunk_position="last")
+        last.response_metadata = {"finish_reason": "tool_calls" if calls else "stop", "model_name": self.model_name}
+        if self.usage:
+            given = sum(len(_WORDS.findall(message.text)) for message in messages)
+            last.usage_metadata = {"input_tokens": given, "output_tokens": said, "total_tokens": given + said}
+        yield last
 
     def _answer(self, messages: list[BaseMessage]) -> Answer:
         answer: Answer
@@ -182,14 +187,6 @@ class ScriptedChatModel(BaseChatModel):
         answer = self.script[turn]
         return answer
 
-    def _last(self, messages: list[BaseMessage], said: int, calls: int) -> AIMessageChunk:
-        metadata = {"finish_reason": "tool_calls" if calls else "stop", "model_name": self.model_name}
-        last = AIMessageChunk(content=[] if self.blocks else "", response_metadata=metadata, chunk_position="last")
-        if self.usage:
-            given = sum(len(_WORDS.findall(message.text)) for message in messages)
-            last.usage_metadata = {"input_tokens": given, "output_tokens": said, "total_tokens": given + said}
-        return last
-
 
 def _does(step: BaseException | Callable[[], object]) -> Awaitable[object] | None:
     if isinstance(step, BaseException):
@@ -198,20 +195,41 @@ def _does(step: BaseException | Callable[[], object]) -> Awaitable[object] | Non
     return done if inspect.isawaitable(done) else None
 
 
+def _numbered(steps: Sequence[Step], in_blocks: bool) -> Iterator[tuple[Step, int]]:
+    """Each step with the number of its block. A block ends where another kind begins, not at a silence or a function.
+
+    Providers that send blocks number them all in one sequence; those that send a plain text number the calls beside it.
+    """
+    index, kind = -1, ""
+    for step in steps:
+        if isinstance(step, Call):
+            index, kind = index + 1, ""
+        elif in_blocks and isinstance(step, (str, Reasoning)) and _kind(step) != kind:
+            index, kind = index + 1, _kind(step)
+        yield step, index
+
+
+def _kind(step: str | Reasoning) -> str:
+    return "reasoning" if isinstance(step, Reasoning) else "text"
+
+
 def _saying(step: str | Reasoning, index: int | None) -> Iterator[AIMessageChunk]:
-    text, kind = (step.text, "reasoning") if isinstance(step, Reasoning) else (step, "text")
-    for word in _WORDS.findall(text):
+    kind = _kind(step)
+    for word in _WORDS.findall(step.text if isinstance(step, Reasoning) else step):
         yield AIMessageChunk(content=word if index is None else [{"type": kind, kind: word, "index": index}])
 
 
-def _asking(call: Call, index: int, sent: int) -> Iterator[AIMessageChunk]:
+def _asking(call: Call, index: int, id: str, in_blocks: bool) -> Iterator[AIMessageChunk]:
     """The name first, then the arguments. The id is another one in each turn of a thread, and the same in each test."""
     args = call.args if isinstance(call.args, str) else json.dumps(call.args)
-    id = call.id or f"call_{sent}_{index}"
-    yield AIMessageChunk(content="", tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=id, index=index)])
+    yield _chunk(in_blocks, tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=call.id or id, index=index)])
     for at in range(0, len(args), _FRAGMENT):
-        fragment = tool_call_chunk(args=args[at : at + _FRAGMENT], index=index)
-        yield AIMessageChunk(content="", tool_call_chunks=[fragment])
+        yield _chunk(in_blocks, tool_call_chunks=[tool_call_chunk(args=args[at : at + _FRAGMENT], index=index)])
+
+
+def _chunk(in_blocks: bool, **fields: Any) -> AIMessageChunk:
+    """One that says nothing: an empty text would be a block more among blocks."""
+    return AIMessageChunk(content=[] if in_blocks else "", **fields)
 
 
 def _check(script: Any) -> None:

@@ -67,6 +67,56 @@ def test_reasoning_comes_in_a_block_of_its_own(how: str) -> None:
     assert message.text == "Let me look."
 
 
+OSLO, ROME = Call("weather", {"city": "Oslo"}), Call("weather", {"city": "Rome"})
+LOOKING = [Reasoning("Two cities, "), Reasoning("two calls."), "Let me ", Wait(0), "look. ", OSLO, ROME]
+SHAPES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "plain": (["Let me look. ", OSLO, ROME], {}),
+    "text behind": (["Let me ", OSLO, ROME, "look. "], {}),
+    "reasoning": (LOOKING, {}),
+    "blocks": (["Let me ", OSLO, "look. ", ROME], {"blocks": True}),
+    "calls alone": ([OSLO, ROME], {"blocks": True}),
+}
+
+
+@pytest.mark.parametrize("how", ["stream", "events", "invoke"])
+@pytest.mark.parametrize("version", [None, "v1"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_block_takes_the_place_of_another(shape: str, version: str | None, how: str) -> None:
+    """Words, thinking and calls all arrive, however LangChain puts them together."""
+    answer, fields = SHAPES[shape]
+    model = ScriptedChatModel([answer], output_version=version, **fields)
+    if how == "events":
+        message = model.stream_events("Hello", version="v3").output
+    else:
+        message = whole(list(model.stream("Hello"))) if how == "stream" else model.invoke("Hello")
+    blocks = message.content_blocks
+    assert {"type": "text", "text": ""} not in blocks
+    assert "".join(block["text"] for block in blocks if block["type"] == "text") == message.text
+    assert message.text == ("" if shape == "calls alone" else "Let me look. ")
+    assert [block["reasoning"] for block in blocks if block["type"] == "reasoning"] == (
+        ["Two cities, two calls."] if shape == "reasoning" else []
+    )
+    assert [block["args"] for block in blocks if block["type"] == "tool_call"] == [{"city": "Oslo"}, {"city": "Rome"}]
+    assert [call["args"] for call in message.tool_calls] == [{"city": "Oslo"}, {"city": "Rome"}]
+
+
+@BOTH
+def test_the_blocks_of_a_message_are_numbered_in_one_sequence(how: str) -> None:
+    """As providers number them: a silence or a function begins no new block, a call takes its place among them."""
+    steps = [*LOOKING, "Then ", lambda: None, "", "more."]
+    chunks = chunks_of(ScriptedChatModel([steps]), how)
+    assert [block["index"] for block in whole(chunks).content if isinstance(block, dict)] == [0, 1, 4]
+    calls = {fragment["index"] for chunk in chunks for fragment in chunk.tool_call_chunks}
+    assert calls == {2, 3}
+    assert whole(chunks).text == "Let me look. Then more."
+
+
+def test_calls_beside_plain_text_are_numbered_from_0() -> None:
+    """As OpenAI numbers them: the text is no block there."""
+    chunks = chunks_of(ScriptedChatModel([["Let me look. ", OSLO, ROME]]), "stream")
+    assert {fragment["index"] for chunk in chunks for fragment in chunk.tool_call_chunks} == {0, 1}
+
+
 @BOTH
 def test_tool_calls_come_in_fragments(how: str) -> None:
     """The name first, then pieces of the arguments; together they are calls that can be run."""
