@@ -198,9 +198,10 @@ def _does(step: BaseException | Callable[[], object]) -> Awaitable[object] | Non
 def _numbered(steps: Sequence[Step], in_blocks: bool) -> Iterator[tuple[Step, int]]:
     """Each step with the number of its block. A block ends where another kind begins, not at a silence or a function.
 
-    Providers that send blocks number them all in one sequence; those that send a plain text number the calls beside it.
+    Providers that send blocks number them all in one sequence. A plain text has no number: LangChain gives it 0 of its own,
+    under which langchain-core 1.4 loses it if a call has that one too.
     """
-    index, kind = -1, ""
+    index, kind = -1 if in_blocks else 0, ""
     for step in steps:
         if isinstance(step, Call):
             index, kind = index + 1, ""

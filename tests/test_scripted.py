@@ -111,10 +111,10 @@ def test_the_blocks_of_a_message_are_numbered_in_one_sequence(how: str) -> None:
     assert whole(chunks).text == "Let me look. Then more."
 
 
-def test_calls_beside_plain_text_are_numbered_from_0() -> None:
-    """As OpenAI numbers them: the text is no block there."""
+def test_a_plain_text_is_the_first_block() -> None:
+    """Calls beside it are numbered from 1: LangChain counts the text as 0."""
     chunks = chunks_of(ScriptedChatModel([["Let me look. ", OSLO, ROME]]), "stream")
-    assert {fragment["index"] for chunk in chunks for fragment in chunk.tool_call_chunks} == {0, 1}
+    assert {fragment["index"] for chunk in chunks for fragment in chunk.tool_call_chunks} == {1, 2}
 
 
 @BOTH
