@@ -223,8 +223,8 @@ async def run(run_id: str) -> Any:
 
 @app.get("/threads/{thread_id}/runs")
 async def runs(thread_id: str) -> Any:
-    """The runs that are at work on the thread."""
-    return await app.state.journal.aruns(thread_id, "running")
+    """The last runs of the thread: whether one is at work on it, and whether one that was asked for has come to be."""
+    return await app.state.journal.aruns(thread_id, limit=10)
 
 
 @app.get("/threads/{thread_id}")

@@ -232,9 +232,9 @@ def test_the_page_and_who_may_have_it(servers: Servers) -> None:
     assert server.client.get("/", headers={"host": "evil.example"}).status_code == 400
     assert server.get("/threads/t/runs") == []
     run_id = server.send(LONG)
-    assert [run["run_id"] for run in server.get("/threads/t/runs")] == [run_id]
+    assert [(run["run_id"], run["status"]) for run in server.get("/threads/t/runs")] == [(run_id, "running")]
     server.stop(run_id, wait="true")
-    assert server.get("/threads/t/runs") == []
+    assert [(run["run_id"], run["status"]) for run in server.get("/threads/t/runs")] == [(run_id, "interrupted")]
 
 
 # --- stop -----------------------------------------------------------------------------------------------------------------

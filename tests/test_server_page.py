@@ -260,6 +260,84 @@ def test_a_message_whose_answer_is_lost_is_said_once(chat: Chat) -> None:
     assert [line.partition(":")[0] for line in chat.server.thread()] == ["human", "ai"]
 
 
+def test_a_message_whose_answer_is_lost_is_not_in_the_way_of_the_next(chat: Chat) -> None:
+    """The page finds out that it has arrived; the same words are then another message, here and elsewhere."""
+    page = chat.page()
+    page.route("**/messages", lambda route: (route.fetch(), route.abort()), times=1)
+    send(page, "Count to 20")
+    expect(answers(page)).to_have_text(re.compile(r" 20\s*$"))
+    expect(page.get_by_label("Message")).to_have_value("")
+    for _ in range(2):
+        at_rest(page)
+        send(page, "Count to 20")
+        expect(page.get_by_label("Message")).to_have_value("")
+        expect(answers(page).last).to_have_text(re.compile(r" 20\s*$"))
+        at_rest(page)
+        page.get_by_role("button", name="New conversation").click()
+        expect(page.get_by_role("heading", name="Interrupt me.")).to_be_visible()
+    assert [line.partition(":")[0] for line in chat.server.thread()] == ["human", "ai"] * 2
+
+
+def test_what_waits_in_one_conversation_does_not_lock_another(chat: Chat) -> None:
+    """It goes on waiting there, and here one can speak."""
+    page = chat.page()
+    send(page, "Count to 100000")
+    streams(page)
+    send(page, "hello")
+    page.get_by_role("button", name="Send when it is done").click()
+    expect(page.get_by_role("status")).to_have_text("Waits for its turn.")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.get_by_role("heading", name="Interrupt me.")).to_be_visible()
+    page.get_by_role("button", name="Count to 100", exact=True).click()
+    expect(answers(page)).to_have_text(re.compile(r" 100\s*$"))
+    at_rest(page)
+    page.goto(f"{chat.url}/#t")
+    expect(page.locator("#name")).to_have_text("t")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(answers(page).last).to_have_text("I have been given: human, ai (cut off), human")
+
+
+def test_nobody_is_asked_about_an_answer_that_is_over(chat: Chat) -> None:
+    """Neither when it ends meanwhile, nor behind a Stop: what is sent then comes next."""
+    page = chat.page()
+    send(page, "Count to 100000")
+    streams(page)
+    send(page, "hello")
+    asked = page.get_by_role("alertdialog")
+    expect(asked).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".ai .cut")).to_have_text("Stopped")
+    expect(asked).to_be_hidden()
+    expect(page.get_by_label("Message")).to_have_value("hello")
+    expect(page.get_by_label("Message")).to_be_focused()
+    page.get_by_label("Message").fill("Count to 100000")
+    page.keyboard.press("Enter")
+    streams(page)
+    page.get_by_label("Message").fill("hello")
+    page.evaluate(  # in one turn of the page, as fast as nobody is
+        """() => { document.getElementById("stop").click(); document.getElementById("send").click(); }"""
+    )
+    expect(answers(page).last).to_have_text(re.compile("^I have been given:"))
+    expect(asked).to_be_hidden()
+    at_rest(page)
+    assert chat.server.thread()[-2] == "human: hello"
+
+
+def test_a_stop_while_the_message_is_on_its_way(chat: Chat) -> None:
+    """The run is stopped when it is there."""
+    page = chat.page()
+    held: list[Any] = []
+    page.route("**/messages", lambda route: held.append(route), times=1)
+    send(page, "Count to 100000")
+    page.wait_for_function("document.getElementById('send').disabled")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("status")).to_have_text("Stopping.")
+    held[0].continue_()
+    expect(page.locator(".ai .cut, .more").first).to_be_visible()
+    at_rest(page)
+    assert len(chat.server.thread()) <= 2
+
+
 def test_a_stop_that_does_not_arrive_is_said_again(chat: Chat) -> None:
     """Whoever has pressed Stop need not look whether it was heard."""
     page = chat.page()
