@@ -186,15 +186,6 @@ def test_a_process_that_dies_by_itself_is_told(tmp_path: Path, monkeypatch: pyte
     assert "No module named nothing_of_the_kind" in " ".join(last.split())
 
 
-def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    """A file where a directory should be; a pace that is none."""
-    (tmp_path / "file").touch()
-    status, text = played_here(tmp_path / "file")
-    assert status == 1
-    assert "File exists" in text
-    assert "Traceback" not in text
-
-
 def test_a_pace_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable of the environment is looked at before anything begins."""
     monkeypatch.setenv("RUNJOURNAL_DEMO_PACE", "fast")

@@ -189,31 +189,6 @@ def chat_here(directory: Path, model: str | None = None) -> tuple[int, str]:
     return status, squeezed(f"{screen.getvalue()} {complaint.getvalue()}")
 
 
-def test_a_file_in_its_place_is_told(tmp_path: Path) -> None:
-    """One sentence, and 1."""
-    (tmp_path / "file").touch()
-    status, text = chat_here(tmp_path / "file")
-    assert status == 1
-    assert "File exists" in text
-
-
-def test_a_database_of_another_kind_is_told(tmp_path: Path) -> None:
-    """One sentence, and 1; the file stays as it is."""
-    (tmp_path / "runs.db").write_text("notes")
-    status, text = chat_here(tmp_path)
-    assert status == 1
-    assert "no SQLite database" in text
-    assert (tmp_path / "runs.db").read_text() == "notes"
-
-
-def test_threads_of_another_kind_are_told_before_anything_is_said(tmp_path: Path) -> None:
-    """One sentence that names the file."""
-    (tmp_path / "threads.db").write_text("notes " * 200)
-    status, text = chat_here(tmp_path)
-    assert status == 1
-    assert re.fullmatch(r"runjournal: \S+/threads.db: file is not a database. Choose another --directory.", text.strip())
-
-
 @pytest.mark.parametrize("where", ["attach", "start_run"])
 def test_whatever_goes_wrong_below_the_keyboard_is_told(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what nobody has thought of: the chat does not wait for an answer that never comes."""

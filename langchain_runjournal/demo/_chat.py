@@ -6,7 +6,6 @@ import io
 import os
 import queue
 import signal
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -15,14 +14,14 @@ from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
 from rich.console import Console
 
 from .._messages import is_partial, is_synthetic
-from ..errors import RunJournalError, ThreadBusy
+from ..errors import ThreadBusy
 from ..events import RunStatus
 from ._engine import Engine, Over
 from ._keyboard import Bell, Keyboard, Lines
 from ._pace import pace_of
+from ._place import PROBLEMS, chat_directory, what_to_do
 from ._real import one_line, real_model
 from ._screen import Screen, asked, because, clean, complain, told, who
-from ._sides import DemoFailed
 from ._talker import talker, weather_tool
 
 _STOP: Final = "bold white on red"
@@ -61,22 +60,27 @@ def chat(console: Console, directory: Path | None, model: str | None, new: bool)
         sys.stdin.reconfigure(errors="replace")  # whatever is typed or piped, it is no reason to end
     try:
         pace = pace_of(1.0)
-        directory = (directory or default_directory()).expanduser()
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = chat_directory(directory)
         tools = [weather_tool(pace)]
         engine = Engine(directory, talker(pace) if model is None else real_model(model, tools), tools, bell.ring)
         engine.start()
     except KeyboardInterrupt:
         return 130
-    except (DemoFailed, RunJournalError, OSError, sqlite3.Error) as problem:
+    except PROBLEMS as problem:
         bell.close()
-        complain(problem)
+        complain(what_to_do(problem, directory))
         return 1
     try:
         status = Chat(screen, engine, directory, bell).talk(new, model)
+    except BrokenPipeError:
+        raise  # nobody reads any more: not for us to talk about
     except KeyboardInterrupt:
-        screen.end()
+        screen.give_up()
         status = 130
+    except PROBLEMS as problem:
+        screen.give_up()
+        complain(what_to_do(problem, directory))
+        status = 1
     finally:
         wrong = engine.close()
         bell.close()
@@ -84,12 +88,6 @@ def chat(console: Console, directory: Path | None, model: str | None, new: bool)
         complain(wrong)
         return 1
     return status
-
-
-def default_directory() -> Path:
-    """Where a conversation is kept if nobody says otherwise."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "runjournal-chat"
 
 
 class Chat:
@@ -116,8 +114,10 @@ class Chat:
             while line is not None and (text := line.strip()) != "/quit":
                 try:
                     line = self._turn(text)
-                except (RunJournalError, OSError, sqlite3.Error) as problem:
-                    self._say_problem(one_line(problem, 1000))
+                except BrokenPipeError:
+                    raise
+                except PROBLEMS as problem:
+                    self._say_problem(one_line(what_to_do(problem, self._directory), 1000))
                     line = None
                 line = line if line is not None else self._ask()
         return 1 if self._failed else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final, cast
 
-from ._sides import DemoFailed
+from ._place import DemoFailed
 
 _MODULE: Final = f"{__package__}._killed"
 _LONG: Final = 60.0
@@ -59,8 +60,9 @@ class Child:
     async def answer(self, show: Callable[[str, str], None], enough: Callable[[], bool]) -> None:
         """Let it begin, and show what it says until that is enough."""
         await self._next()  # it is ready
-        self._stdin.write(b"go\n")
-        self._stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it is dead: that is what we hear next
+            self._stdin.write(b"go\n")
+            self._stdin.flush()
         while not enough():
             show(*await self._next())
 

@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from uuid import uuid4
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from .._attach import attach
 from .._journal import RunJournal
@@ -24,7 +22,7 @@ from .._runner import RunHandle, start_run
 from .._settle import Settlement
 from ..events import Run
 from ._agent import graph_of
-from ._sides import DemoFailed
+from ._place import open_threads
 
 _T = TypeVar("_T")
 
@@ -76,13 +74,9 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._leave = asyncio.Event()
         async with (
-            AsyncSqliteSaver.from_conn_string(str(self._directory / "threads.db")) as saver,
+            open_threads(self._directory / "threads.db") as saver,
             RunJournal(self._directory / "runs.db") as self.journal,
         ):
-            try:
-                await saver.setup()
-            except sqlite3.Error as problem:
-                raise DemoFailed(f"{self._directory}/threads.db: {problem}. Choose another --directory.") from problem
             self._agent = attach(self._graph.compile(checkpointer=saver, name="chat"), self.journal)
             self.recovered = await self.journal.arecover(self._agent)
             self._ready.set_result(None)

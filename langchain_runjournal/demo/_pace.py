@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from ._sides import DemoFailed
+from ._place import DemoFailed
 
 PACE: Final = "RUNJOURNAL_DEMO_PACE"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sqlite3
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,14 +19,14 @@ from rich.table import Table
 from rich.text import Text
 
 from .._wording import plural
-from ..errors import RunJournalError
 from ..events import Run
 from ._agent import BOOK, PLAN, TRIP
 from ._child import Child
 from ._columns import ATTACHED, WITHOUT, show_left
 from ._pace import pace_of
+from ._place import PROBLEMS, demo_directory, what_to_do
 from ._screen import Screen, complain
-from ._sides import DemoFailed, Heard, Left, Pair, cut, open_pair, until
+from ._sides import Heard, Left, Pair, cut, open_pair, until
 
 _WORDS: Final = 26
 """How many words the user sees before an answer is cut off."""
@@ -57,16 +55,16 @@ def play(console: Console, directory: Path | None, pace: float) -> int:
     screen = Screen(console)
     try:
         pace = pace_of(pace)
-        if directory is None:
-            directory = Path(tempfile.mkdtemp(prefix="runjournal-demo-"))
-        directory.mkdir(parents=True, exist_ok=True)
-        return asyncio.run(Play(screen, directory, pace).play())
+        with demo_directory(directory) as place:
+            return asyncio.run(Play(screen, place, pace).play())
+    except BrokenPipeError:
+        raise  # nobody reads any more: not for us to talk about
     except KeyboardInterrupt:
-        screen.end()
+        screen.give_up()
         return 130
-    except (DemoFailed, RunJournalError, OSError, sqlite3.Error) as problem:
-        screen.end()
-        complain(problem)
+    except PROBLEMS as problem:
+        screen.give_up()
+        complain(what_to_do(problem, directory))
         return 1
 
 
@@ -82,10 +80,10 @@ class Play:
 
     async def play(self) -> int:
         """All of it. Returns the exit code."""
-        self._open()
         child = Child(self._directory, self._threads[2], self._pace)
         try:
             async with open_pair(self._directory, self._pace) as pair:
+                self._open()
                 scenes = [await self._sentence(pair), await self._tools(pair), await self._killed(pair, child)]
                 self._verdict(scenes)
                 runs = [(await pair.journal.aruns(thread_id, limit=None))[-1:] for thread_id in self._threads]

@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool
 
 from .._notes import tell
 from ..errors import ExtraMissing
-from ._sides import DemoFailed
+from ._place import DemoFailed
 
 _KEYS: Final = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),

@@ -5,6 +5,7 @@ Rule: text of a model, a tool or a user is never read as markup, and no control 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import unicodedata
 from typing import Final
@@ -133,6 +134,11 @@ class Screen:
         if self._column:
             self._put(Text("\n"))
         self._column, self._spaces, self._lines = 0, 0, 0
+
+    def give_up(self) -> None:
+        """The same, when something has gone wrong: perhaps with writing itself."""
+        with contextlib.suppress(OSError):
+            self.end()
 
     def marked(self, text: str, mark: str, style: str, width: int) -> Text:
         """A text and its mark, which is not broken if it can be helped."""

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from .._attach import attach
 from .._journal import RunJournal
@@ -19,13 +18,10 @@ from .._messages import is_synthetic
 from .._scripted import ScriptedChatModel
 from ..errors import RequestRefused
 from ._agent import GO_ON, Travel, graph_of
+from ._place import DemoFailed, open_threads
 
 _LONG: Final = 30.0
 """Seconds after which something has gone wrong."""
-
-
-class DemoFailed(Exception):
-    """The demonstration did not go as planned: what happened, for people."""
 
 
 @dataclass
@@ -147,8 +143,8 @@ async def open_pair(directory: Path, pace: float) -> AsyncIterator[Pair]:
     """The same agent twice, each with a SQLite file for its threads. The one line between them is `attach`."""
     plain, mine = Travel(pace), Travel(pace)
     async with (
-        AsyncSqliteSaver.from_conn_string(str(directory / "threads-without.db")) as threads_without,
-        AsyncSqliteSaver.from_conn_string(str(directory / "threads.db")) as threads,
+        open_threads(directory / "threads-without.db") as threads_without,
+        open_threads(directory / "threads.db") as threads,
         RunJournal(directory / "runs.db") as journal,
     ):
         without = graph_of(plain.model, plain.tools()).compile(checkpointer=threads_without, name="travel")
