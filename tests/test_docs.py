@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,30 @@ def test_every_snippet_runs(page: Path, tmp_path: Path) -> None:
             [sys.executable, "-W", "error", "-c", snippet], cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
+
+
+TESTS = [snippet for snippet in snippets(ROOT / "docs" / "testing.md") if "def test_" in snippet]
+
+
+@pytest.mark.parametrize("snippet", TESTS, ids=lambda snippet: re.findall(r"def (test_\w+)", snippet)[0])
+def test_a_test_that_is_shown_passes_with_pytest_alone(snippet: str, tmp_path: Path) -> None:
+    """As a reader runs it who has no plugin for asynchronous tests."""
+    (tmp_path / "test_shown.py").write_text(snippet)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--rootdir", "."],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert re.search(r"\b1 passed\b", done.stdout), done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_stop_is_tested_in_all_three_places() -> None:
+    """In mid-sentence, in a thread, among tools: each is shown with a test of its own."""
+    assert len(TESTS) == 3
 
 
 def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
