@@ -8,12 +8,11 @@ import queue
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
 from rich.console import Console
+from rich.text import Text
 
-from .._messages import is_partial, is_synthetic
 from ..errors import ThreadBusy
 from ..events import RunStatus
 from ._engine import Engine, Over
@@ -21,13 +20,15 @@ from ._keyboard import Bell, Keyboard, Lines
 from ._pace import pace_of
 from ._place import PROBLEMS, chat_directory, what_to_do
 from ._real import one_line, real_model
-from ._screen import Screen, asked, because, clean, complain, told, who
+from ._said import Answer, show
+from ._screen import Screen, clean, complain
 from ._talker import talker, weather_tool
 
 _STOP: Final = "bold white on red"
-_CUT: Final = "bold yellow"
 _KILL_AFTER: Final = 12
 """How many words of an answer are shown before `/kill WORDS` kills it."""
+_MOST: Final = 20
+"""How many conversations are listed."""
 _BUSY: Final = "This conversation is busy: another chat is answering in it. Send it again later, or say /new."
 _TRY: Final = (
     "Say ",
@@ -48,6 +49,8 @@ _HELP: Final = (
     ("/history", "the conversation so far, with marks where it was cut off"),
     ("/view", "writes a picture of the conversation's runs, and says where"),
     ("/new", "begins a new conversation"),
+    ("/chats", "all conversations, the newest first"),
+    ("/chat N", "goes on with one of them"),
     ("/quit", "leaves, as Ctrl-D does"),
 )
 
@@ -98,7 +101,7 @@ class Chat:
         self._engine = engine
         self._directory = directory
         console = screen.console
-        self._is_live = sys.stdin.isatty() and console.is_terminal
+        self._is_live = sys.stdin is not None and sys.stdin.isatty() and console.is_terminal
         has_colour = console.color_system is not None and not console.no_color
         self._keyboard = Keyboard(bell, has_colour) if self._is_live else Lines(bell)
         self._thread_id = ""
@@ -109,7 +112,7 @@ class Chat:
         last = self._engine.last_thread()
         self._thread_id = last if last is not None and not new else self._engine.new_thread()
         with self._keyboard.attended():
-            self._greet(model)
+            self._greet(model, new)
             line = self._ask()
             while line is not None and (text := line.strip()) != "/quit":
                 try:
@@ -133,7 +136,7 @@ class Chat:
         self._screen.line((text, "red"), indent=2)
         self._screen.line("")
 
-    def _greet(self, model: str | None) -> None:
+    def _greet(self, model: str | None, new: bool) -> None:
         screen = self._screen
         screen.line("")
         about = "a model that follows a script" if model is None else clean(model)
@@ -141,10 +144,11 @@ class Chat:
         screen.whole((f"It is kept in {self._directory}", "dim"))
         if any(one.messages for one in self._engine.recovered):
             screen.line("")
-            screen.line(("The last process was killed. What was cut off is recovered.", "bold green"))
+            where = ": /chats leads to it" if new else ""
+            screen.line((f"The last process was killed. What was cut off is recovered{where}.", "bold green"))
         messages = self._engine.messages(self._thread_id)
         if messages:
-            self._show(messages)
+            show(screen, messages)
         elif model is None:
             screen.line("")
             screen.line(*_TRY)
@@ -179,10 +183,15 @@ class Chat:
             return self._answer(words.strip(), kill=True)
         if name == "/new":
             self._thread_id = self._engine.new_thread()
-            screen.line(("A new conversation. The other one is kept.", "dim"), indent=2)
+            said = "A new conversation, kept from its first line on. /chats leads back to the others."
+            screen.line((said, "dim"), indent=2)
             screen.line("")
+        elif name == "/chats":
+            self._list()
+        elif name == "/chat":
+            self._go_to(words.strip())
         elif name == "/history":
-            self._show(self._engine.messages(self._thread_id))
+            show(screen, self._engine.messages(self._thread_id))
             screen.line("")
         elif name == "/view":
             self._view()
@@ -193,6 +202,28 @@ class Chat:
                 screen.line((f"{key:<13}", "bold"), what, indent=2, hang=13)
             screen.line("")
         return None
+
+    def _list(self) -> None:
+        screen = self._screen
+        threads = list(self._engine.threads().items())[::-1]
+        for number, thread_id in threads[:_MOST]:
+            first = self._engine.messages(thread_id)[:1]
+            words = screen.shortened(first[0].text if first else "", screen.width - 22)
+            here = (" (this one)", "dim") if thread_id == self._thread_id else ""
+            screen.rows(Text.assemble((f"{number:>4}  ", "bold"), words, here))
+        if len(threads) > _MOST:
+            screen.line((f"and {len(threads) - _MOST} older ones, from 1 on", "dim"), indent=6)
+        screen.line(("/chat N goes on with one of them." if threads else "Nothing has been said yet.", "dim"), indent=2)
+        screen.line("")
+
+    def _go_to(self, number: str) -> None:
+        thread_id = self._engine.threads().get(number)
+        if thread_id is None:
+            self._screen.line(("Say /chat with one of the numbers that /chats shows.", "red"), indent=2)
+        else:
+            self._thread_id = thread_id
+            show(self._screen, self._engine.messages(thread_id))
+        self._screen.line("")
 
     def _kill(self) -> None:
         self._screen.mark("■ kill -9", _STOP)
@@ -284,65 +315,3 @@ class Chat:
             self._failed = not self._is_live
             self._screen.line((f"The answer failed: {clean(one_line(run.error, 300))}", "red"), indent=9)
         self._screen.line("")
-
-    # --- what was said ------------------------------------------------------------------------------------------------
-
-    def _show(self, messages: list[BaseMessage]) -> None:
-        screen = self._screen
-        screen.line("")
-        for message in messages:
-            if isinstance(message, ToolMessage):
-                _show_result(screen, message)
-                continue
-            if message.type == "human" and message is not messages[0]:
-                screen.line("")
-            screen.begin(who(message))
-            screen.words(message.text)
-            if is_partial(message):
-                screen.mark(f"✂ cut off here: {because(message)}", _CUT)
-            if asks := asked(message):
-                screen.mark(f"▸ {asks}", "magenta")
-        screen.end()
-
-
-def _show_result(screen: Screen, message: ToolMessage) -> None:
-    if is_synthetic(message):
-        screen.rows(screen.marked(*told(message), screen.width - 10), indent=9)
-    else:
-        sign = ("✗ ", "bold red") if message.status == "error" else ("✓ ", "bold green")
-        screen.line(sign, clean(message.text), indent=9)
-
-
-class Answer:
-    """An answer as it comes."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        self._message: AIMessageChunk | None = None
-        self._is_begun = False
-        self.words = 0
-        """How many words have been shown."""
-
-    def hear(self, chunk: Any) -> None:
-        """The next chunk."""
-        if isinstance(chunk, ToolMessage):
-            _show_result(self._screen, chunk)
-            self._is_begun = False
-        elif isinstance(chunk, AIMessageChunk):
-            self._message = chunk if self._message is None or self._message.id != chunk.id else self._message + chunk
-            if chunk.text:
-                self._begin()
-                self._screen.words(chunk.text)
-                self.words += len(chunk.text.split())
-            if chunk.chunk_position == "last" and (asks := asked(self._message)):
-                self._begin()
-                self._screen.mark(f"▸ {asks}", "magenta")
-
-    def _begin(self) -> None:
-        if not self._is_begun:
-            self._screen.begin("agent")
-            self._is_begun = True
-
-    def again(self) -> None:
-        """Something else was written in between."""
-        self._is_begun = False

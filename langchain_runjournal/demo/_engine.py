@@ -86,8 +86,16 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def last_thread(self) -> str | None:
-        """The conversation that was spoken in last."""
-        return next((run.thread_id for run in self.journal.runs(limit=1)), None)
+        """The conversation that a kill has cut off, or else the one that was spoken in last."""
+        killed = {one.thread_id for one in self.recovered if one.outcome in ("settled", "whole")}
+        spoken = [run.thread_id for run in self.journal.runs(limit=None)]
+        return next((one for one in spoken if one in killed), next(iter(spoken), None))
+
+    def threads(self) -> dict[str, str]:
+        """The conversations by their numbers, which stay what they are: the oldest is 1, and the first."""
+        runs = reversed(self.journal.runs(limit=None))
+        threads = dict.fromkeys(run.thread_id for run in runs if run.thread_id is not None)
+        return {str(number): thread_id for number, thread_id in enumerate(threads, 1)}
 
     def new_thread(self) -> str:
         """One in which nobody has spoken."""

@@ -152,5 +152,5 @@ class Lines:
 
     def line(self) -> str | None:
         """The next line; None at the end of the input."""
-        line = sys.stdin.readline()
+        line = sys.stdin.readline() if sys.stdin is not None else ""  # it was closed by whoever has started us
         return line.rstrip("\n") if line else None
