@@ -3,18 +3,36 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_DEMO := $(VENV)/.ready-demo
 # What a suite runs under: .ci/run bounds it.
 BOUND ?=
 
 .PHONY: demo test test-fast test-lowest lint format notebooks bench build clean
 
-$(READY): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+# An interpreter that was named is the one that is used, also where another one has made the environment.
+WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
+ifneq ($(origin PYTHON),file)
+ifneq ($(shell $(PYTHON) -c '$(WHICH)' 2>/dev/null),$(shell $(BIN)/python -c '$(WHICH)' 2>/dev/null))
+.PHONY: $(BIN)/python
+endif
+endif
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+		echo 'Python 3.10 or later is needed, and $(PYTHON) is none. Name one: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+$(READY): pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable '.[cli]' --group lint --group look --group build
-	@touch $(READY)
+	@touch $(READY_DEMO) $(READY)
 
-demo: $(READY)  ## an agent is cut off three times, with a journal and without one: see what is left
+$(READY_DEMO): pyproject.toml $(BIN)/python  # what a demonstration needs, and nothing to work on it with
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable '.[cli]'
+	@touch $(READY_DEMO)
+
+demo: $(READY_DEMO)  ## an agent is cut off three times, with a journal and without one: see what is left
 	@$(BIN)/python -m langchain_runjournal demo
 
 test: $(READY)  ## all tests, real kills included

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,3 +108,46 @@ def test_every_make_target_in_the_readme_exists() -> None:
     assert {"demo", "test", "bench"} <= named
     for target in named & set(re.findall(r"make ([a-z-]+)", (ROOT / "README.md").read_text())) - {"and"}:
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def make(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    # As if it were the first make: this may itself be `make test`, which hands on what it was told.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(["make", "-C", ROOT, *arguments], env=env, capture_output=True, text=True, timeout=60)
+
+
+def interpreter(path: Path, is_enough: bool) -> Path:
+    """Something that says which interpreter it is, and whether that is enough."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ncase $2 in *exit*) exit {0 if is_enough else 1};; esac\necho {path}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_python_that_is_too_old_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Before anything is made of it, and with what to do."""
+    old, place = interpreter(tmp_path / "python3.9", is_enough=False), tmp_path / "environment"
+    done = make("demo", f"PYTHON={old}", f"VENV={place}")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
+    assert said == [f"Python 3.10 or later is needed, and {old} is none. Name one: make demo PYTHON=python3.12"]
+    assert done.returncode != 0
+    assert not place.exists()
+
+
+def test_an_environment_of_another_interpreter_is_made_anew(tmp_path: Path) -> None:
+    """Where one is named; otherwise what is there is used."""
+    place = tmp_path / "environment"
+    there = interpreter(place / "bin" / "python", is_enough=True)
+    (place / ".ready-demo").touch()
+    new = interpreter(tmp_path / "python3.12", is_enough=True)
+    assert f"{new} -m venv --clear {place}" in make("-n", "demo", f"PYTHON={new}", f"VENV={place}").stdout
+    assert "venv --clear" not in make("-n", "demo", f"PYTHON={there}", f"VENV={place}").stdout
+
+
+def test_a_demonstration_installs_what_it_shows(tmp_path: Path) -> None:
+    """And nothing to work on it with: no group of pyproject.toml."""
+    place = tmp_path / "environment"
+    assert "--group" not in make("-n", "demo", f"VENV={place}").stdout
+    assert "--group" in make("-n", "test", f"VENV={place}").stdout
