@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from . import _fold, _messages, _transcript
 from ._pairs import open_requests
-from .errors import RunJournalError, RunNotFound, StoreCorrupt
+from .errors import EventsMissing, RunNotFound, StoreCorrupt
 from .events import GRAPH, MARKS, Event, Run, RunStatus
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ Progress: TypeAlias = Callable[[int, int, int], object]
 """Told after each run: how many have been looked at, of how many, and how many events they had."""
 
 _PAGE: Final = 10_000
+_TOLD: Final = ("thread_id", "status", "cause", "settled", "lost")
+"""What a run says of itself in its row, and in its events as well."""
 _OF_GRAPH: Final = "Run `runjournal recover --graph module:attribute`, or send the next message of its thread"
 _OF_NONE: Final = "Run `runjournal recover`"
 
@@ -37,33 +39,102 @@ class Problem:
     hint: str
 
 
+class Tally:
+    """Pure: what is missing among the events of a run, which go by in order; `after`: behind which of them this begins."""
+
+    def __init__(self, run_id: str, after: int = 0) -> None:
+        self.last = after
+        self._gaps: list[str] = []
+        self._has_gaps = False
+        self._begins_late = after > 0
+        self._run_id = run_id
+        self._told: Run | None = None
+
+    def see(self, events: Sequence[Event]) -> None:
+        """The next ones."""
+        for event in events:
+            if event.seq > self.last + 1:
+                self._has_gaps = True
+                gap = f"has a gap: {self.last} is followed by"
+                self._gaps.append(f"{gap if self.last else 'lacks its beginning: the first that is left is'} {event.seq}")
+            self.last = event.seq
+            if self._told is None:
+                self._told = _fold.begin(self._run_id, event.at)
+            if event.kind in MARKS:
+                self._told = _fold.advance(self._told, event)
+
+    def take_gaps(self) -> list[str]:
+        """Those that nobody has been told of yet, each as what one says of the run."""
+        gaps, self._gaps = self._gaps, []
+        return gaps
+
+    def differences(self, run: Run) -> list[str]:
+        """When all have gone by: where the row of the run, as it was before that, says something else."""
+        if self.last < run.last_seq:
+            return [f"should go on to {run.last_seq}, and ends at {self.last}"]
+        if self.last > run.last_seq or self._begins_late:
+            return []  # it has gone on meanwhile, or what was not looked at may say it
+        if self._told is None:
+            return ["has no event left"] if _has_spoken(run) else []
+        if run.ended and not self._told.ended:
+            return [f"lacks its end: it is {run.status}, and the last event that is left is {self.last}"]
+        if self._has_gaps:
+            return []  # what is missing would have said it
+        odd = [name for name in _TOLD if getattr(run, name) != getattr(self._told, name)]
+        said, has = (", ".join(f"{name} {getattr(one, name)!s}" for name in odd) for one in (self._told, run))
+        return [f"does not agree with its events: they say {said}, and its row {has}"] if odd else []
+
+
+def _has_spoken(run: Run) -> bool:
+    """Whether a row says what only events can have said: one that `Store.begin` has placed knows its beginning already."""
+    begun = _fold.begin(run.run_id, run.started_at)
+    return any(getattr(run, name) != getattr(begun, name) for name in (*_TOLD[1:], "error", "ended_at", "usage"))
+
+
+def read_on(journal: RunJournal, run_id: str, after: int, limit: int) -> list[Event]:
+    """The next events of a run, at most so many, whatever is missing: they end before a gap, or begin behind it."""
+    try:
+        return journal.read(run_id, after, limit)
+    except EventsMissing as gap:
+        if gap.after > after:
+            return journal.read(run_id, after, gap.after - after)
+        return read_on(journal, run_id, gap.found - 1, limit)
+
+
 def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Problem]:
     """Look at everything, one run after the other. Nothing is changed but what opening a journal brings in."""
-    yield from _check_store(journal)
+    said = _check_store(journal)
+    yield from (_damage(None, text) for text in said)
+    yield from _check_spools(journal)
     try:
         runs = journal.runs(limit=None)
     except StoreCorrupt as error:
-        yield _damage(None, str(error))
+        if not said:  # else it says the same of a table that is missing, say
+            yield _damage(None, error.reason)
         return
     events = 0
     for place, run in enumerate(runs, 1):
         try:
             events += yield from _check_run(journal, run)
-        except RunJournalError as error:
-            if not isinstance(error, RunNotFound):  # pruned in the meantime
-                yield _damage(run.run_id, str(error))
+        except RunNotFound:
+            pass  # pruned in the meantime
+        except StoreCorrupt as error:
+            yield _damage(run.run_id, error.reason)
         if progress is not None:
             progress(place, len(runs), events)
 
 
-def _check_store(journal: RunJournal) -> Iterator[Problem]:
-    store = journal._store
+def _check_store(journal: RunJournal) -> list[str]:
     try:
-        yield from (_damage(None, said) for said in store.check())
-    except RunJournalError as error:
-        yield _damage(None, str(error))
-    if store.path is not None:
-        for path in sorted(store.path.parent.glob(f"{store.path.name}-spool-*-damaged")):
+        return journal._store.check()
+    except StoreCorrupt as error:
+        return [error.reason]
+
+
+def _check_spools(journal: RunJournal) -> Iterator[Problem]:
+    place = journal._store.path
+    if place is not None:
+        for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
             hint = "Look into the log of the process that found it; delete it when you need it no more"
             yield Problem(what="damage", run_id=None, text=f"{path.name} could not be brought in whole", hint=hint)
 
@@ -75,33 +146,13 @@ def _damage(run_id: str | None, text: str) -> Problem:
 
 def _check_run(journal: RunJournal, run: Run) -> Generator[Problem, None, int]:
     events: list[Event] = []
-    last = 0
-    while page := journal.read(run.run_id, last, _PAGE):
-        for event in page:
-            if event.seq != last + 1:
-                yield _damage(run.run_id, f"the events between seq {last} and {event.seq} are missing")
-            last = event.seq
+    tally = Tally(run.run_id)
+    while page := read_on(journal, run.run_id, tally.last, _PAGE):
+        tally.see(page)
         events += page
-    if last < run.last_seq:
-        yield _damage(run.run_id, f"it should go on to seq {run.last_seq}, and ends at {last}")
-    if last == run.last_seq:  # else it has gone on while it was read
-        yield from _check_words(run, events)
+    yield from (_damage(run.run_id, f"it {said}") for said in (*tally.take_gaps(), *tally.differences(run)))
     yield from _check_duties(journal, run, events)
     return len(events)
-
-
-def _check_words(run: Run, events: Sequence[Event]) -> Iterator[Problem]:
-    """Whether the run says of itself what its events do."""
-    if not events:
-        return
-    told = _fold.begin(run.run_id, events[0].at)
-    for event in events:
-        if event.kind in MARKS:
-            told = _fold.advance(told, event)
-    for name in ("thread_id", "status", "cause", "settled", "lost"):
-        if getattr(run, name) != getattr(told, name):
-            text = f"its events say {name} {getattr(told, name)!s}, and its row {getattr(run, name)!s}"
-            yield _damage(run.run_id, text)
 
 
 def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Iterator[Problem]:

@@ -113,8 +113,8 @@ class SeqGap(RunJournalError):
 
 
 class EventsMissing(RunJournalError):
-    """Run {run_id} lacks the events between seq {after} and {found} in {url}. That is damage, not a late write: check the
-    file with `PRAGMA integrity_check`, or read what is there with journal.read()."""
+    """Run {run_id} has a gap in {url}: {after} is followed by {found}. That is damage, not a late write: look at the whole
+    with `runjournal check`. What is there can be read: up to the gap with journal.read(limit=...), and behind it with after=..."""
 
 
 class StoreClosed(RunJournalError):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage, message_to_dict
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, Run, RunJournal, errors
 from langchain_runjournal._check import Problem, check
 
 Journals = Callable[..., RunJournal]
@@ -63,9 +63,9 @@ def test_a_whole_journal_has_no_problem_and_tells_its_progress(journals: Journal
     assert told == [(1, 2, 9), (2, 2, 14)]
 
 
-@pytest.mark.parametrize("gone", [2, 3])
+@pytest.mark.parametrize("gone", [1, 2, 3])
 def test_missing_events_are_found(db: Path, journals: Journals, gone: int) -> None:
-    """In the middle of a run, and its end."""
+    """The beginning of a run, its middle, and its end."""
     for kind in ("run.start", "llm.ai.delta", "run.end"):
         with journals() as journal:  # each close leaves a row of its own
             assert kind == "run.start" or journal.claim("r")
@@ -73,9 +73,96 @@ def test_missing_events_are_found(db: Path, journals: Journals, gone: int) -> No
     assert list(check(journals())) == []
     by_hand(db, f"DELETE FROM segments WHERE first = {gone}; DELETE FROM live WHERE first = {gone}")
     (problem,) = check(journals())
-    said = {2: "run r has a gap: 1 is followed by 3", 3: "its events say status running, and its row completed"}
-    assert (problem.what, problem.run_id) == ("damage", "r")
-    assert said[gone] in problem.text
+    said = {
+        1: "it lacks its beginning: the first that is left is 2",
+        2: "it has a gap: 1 is followed by 3",
+        3: "it lacks its end: it is completed, and the last event that is left is 2",
+    }
+    assert (problem.what, problem.run_id, problem.text) == ("damage", "r", said[gone])
+
+
+def test_a_run_without_an_event_is_damage_if_it_has_spoken(db: Path, journals: Journals) -> None:
+    """What its row says can only come from events that were there. One that has just been begun has none yet."""
+    with journals() as journal:
+        filled(journal, "gone")
+        journal.append(Event(run_id="waits", kind="run.pause"))
+    by_hand(db, "DELETE FROM segments; DELETE FROM live")
+    journal = journals()
+    begun = Run(run_id="begun", thread_id="t", name="agent", owner=journal.owner_id, started_at=1.0, metadata={"a": "b"})
+    assert journal._store.begin(begun, ()) == []
+    assert [(one.what, one.run_id, one.text) for one in check(journal)] == [
+        ("damage", "waits", "it has no event left"),
+        ("damage", "gone", "it has no event left"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "rest = substr(rest, 1, 20) || 'X'",
+        "status = 'weird'",
+        "rest = CAST(X'7bff22' AS TEXT)",
+        "ended_at = 'never'",
+        "rest = '[]'",
+        """rest = '{"started_at": "noon"}'""",
+    ],
+)
+def test_a_run_whose_row_is_damaged_is_named_and_the_others_are_looked_at(db: Path, journals: Journals, damage: str) -> None:
+    """The other runs are there for every reader; the damaged one says what is wrong with it, whoever asks for it."""
+    with journals() as journal:
+        filled(journal, "bad")
+        filled(journal, "good", settled=False)
+    by_hand(db, f"UPDATE runs SET {damage} WHERE run_id = 'bad'")
+    journal = journals()
+    problems = {problem.what: problem for problem in check(journal)}
+    assert problems["damage"].text.startswith("what run bad says of itself cannot be read (")
+    assert (problems["unsettled"].run_id, len(problems)) == ("good", 2)
+    assert [run.run_id for run in journal.runs()] == ["good"]
+    with pytest.raises(errors.StoreCorrupt, match="run bad"):
+        journal.run("bad")
+    filled(journal, "another")
+    assert len(journal.read("another")) == 5
+
+
+def test_a_table_that_is_missing_is_said_once(db: Path, journals: Journals) -> None:
+    """And not as a trouble of the disk."""
+    with journals() as journal:
+        filled(journal, "r")
+    by_hand(db, "DROP TABLE live")
+    journal = RunJournal(db)
+    assert [problem.text for problem in check(journal)] == ["the table live is missing"]
+    with pytest.raises(errors.StoreCorrupt, match="no such table"):
+        journal.runs()
+    journal.close()
+
+
+@pytest.mark.parametrize("column", ["body", "ats", "calls"])
+@pytest.mark.parametrize("value", ["CAST(X'22736563726574ff22' AS TEXT)", "'[\"secret\"'", "'{}'", "'\"secret\"'"])
+def test_what_nobody_has_written_is_damage(db: Path, journals: Journals, column: str, value: str) -> None:
+    """Whatever column it is in; and the words of a user that it holds are said to nobody."""
+    with journals() as journal:
+        filled(journal, "r")
+    by_hand(db, f"UPDATE segments SET {column} = {value}")
+    (problem,) = check(journals())
+    assert problem.what == "damage"
+    assert "secret" not in problem.text
+    with pytest.raises(errors.StoreCorrupt, match="run r") as caught:
+        journals().read("r")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_gap_is_not_read_over(db: Path, journals: Journals) -> None:
+    """Nobody takes a part for the whole; what is there on both sides of it can be read, also after the file was tidied."""
+    with journals() as journal:
+        filled(journal, "r", events=20)
+    by_hand(db, "INSERT INTO live VALUES (1, 1, 24, 24, 0, 0, '', '24,null', '[\"run.settled\",{}]')")
+    for _ in range(2):
+        with journals() as journal:
+            with pytest.raises(errors.EventsMissing) as caught:
+                journal.read("r")
+            assert (caught.value.after, caught.value.found) == (22, 24)
+            assert len(journal.read("r", limit=22)) == 22
+            assert [event.seq for event in journal.read("r", after=23)] == [24]
 
 
 def test_a_damaged_body_is_found_and_the_other_runs_are_looked_at(db: Path, journals: Journals) -> None:
@@ -102,7 +189,8 @@ def test_a_row_that_disagrees_with_its_events_is_found(db: Path, journals: Journ
         filled(journal, "r")
     by_hand(db, "UPDATE runs SET status = 'failed'")
     (problem,) = check(journals())
-    assert (problem.what, problem.text) == ("damage", "its events say status completed, and its row failed")
+    said = "it does not agree with its events: they say status completed, and its row status failed"
+    assert (problem.what, problem.text) == ("damage", said)
 
 
 def test_a_damaged_page_is_found(db: Path, journals: Journals) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from .. import __version__
-from ..errors import RunJournalError, StoreNotWritable
+from ..errors import RunJournalError, StoreCorrupt, StoreNotWritable
 from ._keep import check, export, prune
 from ._list import list_runs
 from ._live import follow, stop
@@ -49,6 +49,7 @@ class Commands(click.Group):
         propagates, logger.propagate = logger.propagate, False
         try:
             code = super().invoke(ctx)
+            settings.tell_damage()
             sys.stdout.flush()
         except BrokenPipeError:
             # Here rather than in main(): click would end with 1.
@@ -59,11 +60,13 @@ class Commands(click.Group):
         except Exception as exc:
             if settings.debug:
                 raise
+            settings.has_told_damage |= isinstance(exc, StoreCorrupt)
+            settings.tell_damage()
             return _complain(_text(exc))
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagates
-        return code or 0
+        return code or settings.exit_code
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> NoReturn:
         """The whole program: ends it with the exit code."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 from click.shell_completion import CompletionItem
 
+from .._check import Tally, read_on
 from .._journal import RunJournal
 from .._wording import plural
 from ..errors import RunJournalError, RunNotFound
@@ -119,11 +120,21 @@ def owner_and_process(journal: RunJournal, run: Run) -> tuple[Verdict, int | Non
     return janitor._watch.verdict(owner, janitor._clock.monotonic()), owner.pid
 
 
-def events_of(journal: RunJournal, run_id: str, after: int = 0) -> Iterator[Event]:
-    """The events of a run as they stand, a page at a time."""
-    while True:
-        events = journal.read(run_id, after, _PAGE)
-        yield from events
-        if len(events) < _PAGE:
-            return
-        after = events[-1].seq
+def find_all(journal: RunJournal, names: Iterable[str]) -> list[Run]:
+    """The runs that are meant, each once."""
+    return list({run.run_id: run for run in (find(journal, name) for name in names)}.values())
+
+
+def events_of(settings: Settings, journal: RunJournal, run: Run) -> Iterator[Event]:
+    """The events of a run as they stand, a page at a time. If some are missing, that is said when all have been read."""
+    tally = Tally(run.run_id)
+    while page := read_on(journal, run.run_id, tally.last, _PAGE):
+        tally.see(page)
+        yield from page
+    tell_missing(settings, run.run_id, *tally.take_gaps(), *tally.differences(run))
+
+
+def tell_missing(settings: Settings, run_id: str, *found: str) -> None:
+    """Say what a run lacks: each as its predicate."""
+    for said in found:
+        settings.fault(f"run {run_id} {said}; see `runjournal check`")

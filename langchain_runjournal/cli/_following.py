@@ -9,15 +9,14 @@ from typing import Any, Final, Literal, Protocol
 
 from rich.text import Text
 
+from .._check import Tally, read_on
 from .._drawn import as_text
 from .._fold import as_mapping
 from .._follow import PAGE, Nap
 from .._journal import RunJournal
 from .._spoken import text_of
 from .._wording import duration, plural
-from ..errors import EventsMissing
 from ..events import DELTA, Event, Run, RunStatus
-from ._find import events_of
 from ._settings import Settings
 from ._words import clean, one_line, to_json, tokens
 
@@ -26,16 +25,32 @@ _LONGEST: Final = 1.0
 
 
 class Following:
-    """The events of a run, in pages, as they come."""
+    """The events of a run, in pages, as they come; those behind a gap, too."""
 
-    def __init__(self, journal: RunJournal, run_id: str, after: int) -> None:
+    def __init__(self, journal: RunJournal, run: Run, after: int) -> None:
         self.after = after
         self.outcome: Literal["ended", "paused", "abandoned"] | None = None
+        self.run = run
+        """As it was before the last look at its events."""
+        self.seen: list[Event] = []
+        """What comes before: it has been seen already."""
+        self.tally = Tally(run.run_id)
         self._journal = journal
-        self._run_id = run_id
+        self._look_back(after)
+
+    def _look_back(self, after: int) -> None:
+        run_id = self.run.run_id
+        while self.tally.last < after and (page := read_on(self._journal, run_id, self.tally.last, PAGE)):
+            before = [event for event in page if event.seq <= after]
+            self.tally.see(before)
+            self.seen += before
+            if len(before) < len(page):
+                return
+        if self.tally.last < after and not self.run.ended:
+            self.tally = Tally(run_id, after)  # what will come before that is not looked at
 
     def __iter__(self) -> Iterator[list[Event]]:
-        nap = Nap(self._journal._writer, self._run_id)
+        nap = Nap(self._journal._writer, self.run.run_id)
         woken = False
         try:
             while True:
@@ -58,14 +73,12 @@ class Following:
             nap.end()
 
     def _read(self) -> list[Event]:
-        events = self._journal.read(self._run_id, self.after, PAGE)
-        if events and events[0].seq != self.after + 1:
-            found = events[0].seq
-            raise EventsMissing(run_id=self._run_id, after=self.after, found=found, url=self._journal.url)
+        events = read_on(self._journal, self.run.run_id, self.after, PAGE)
+        self.tally.see(events)
         return events
 
     def _over(self, *, look_for_owner: bool) -> Literal["ended", "paused", "abandoned"] | None:
-        run = self._journal.run(self._run_id)
+        self.run = run = self._journal.run(self.run.run_id)
         if run.ended:
             return "ended"
         if run.status == RunStatus.PAUSED:
@@ -80,6 +93,9 @@ class Shower(Protocol):
     def show(self, events: Sequence[Event]) -> None:
         """Some more of them."""
 
+    def end_line(self) -> None:
+        """Something else is about to be said."""
+
     def close(self) -> None:
         """There are no more."""
 
@@ -93,6 +109,9 @@ class JsonLines:
     def show(self, events: Sequence[Event]) -> None:
         """At once."""
         self._settings.lines([to_json(event.to_dict()) for event in events])
+
+    def end_line(self) -> None:
+        """Each is one already."""
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -152,11 +171,10 @@ class People:
     Of answers that are given at the same time, one is shown and the others wait for it to end.
     """
 
-    def __init__(self, settings: Settings, journal: RunJournal, run: Run, after: int) -> None:
+    def __init__(self, settings: Settings, run: Run, seen: Iterable[Event]) -> None:
         self._settings = settings
         self._run = run
-        # What has been seen before: who says the tokens that go on now.
-        seen = (event for event in events_of(journal, run.run_id) if event.seq <= after) if after else ()
+        # Who says the tokens that go on now.
         self._voices = _Voices(seen)
         self._current: str | None = None
         self._waiting: dict[str | None, list[str]] = {}
@@ -175,7 +193,7 @@ class People:
         """End the line."""
         for call_id in list(self._waiting):
             self._turn_to(call_id)
-        self._end_line()
+        self.end_line()
 
     def _delta(self, event: Event) -> None:
         voice = self._voices.model(event)
@@ -195,14 +213,15 @@ class People:
         sys.stdout.write(text)
         self._in_line = not text.endswith("\n")
 
-    def _end_line(self) -> None:
+    def end_line(self) -> None:
+        """So that something else can be said."""
         if self._in_line:
             sys.stdout.write("\n")
             self._in_line = False
         sys.stdout.flush()
 
     def _turn_to(self, call_id: str | None) -> None:
-        self._end_line()
+        self.end_line()
         self._write("".join(self._waiting.pop(call_id, [])))
 
     def _end_call(self, call_id: str | None) -> None:
@@ -293,5 +312,5 @@ class People:
 
     def _line(self, text: str, style: str = "dim") -> None:
         talk = self._settings.talk
-        self._end_line()
+        self.end_line()
         talk.print(Text(one_line(text, talk.width - 1 if talk.is_terminal else 400), style=style), soft_wrap=True)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,9 +17,9 @@ from .._check import Problem
 from .._check import check as problems_of
 from .._journal import RunJournal
 from .._wording import plural
-from ..errors import RunNotFound
+from ..errors import RunNotFound, StoreCorrupt
 from ..events import Run
-from ._find import RunId, events_of, find
+from ._find import RunId, events_of, find_all, tell_missing
 from ._settings import Problem as Wrong
 from ._settings import Settings, common, option, write_all
 from ._words import to_json
@@ -69,18 +69,25 @@ def bar(settings: Settings, what: str, *, wanted: bool = True) -> Iterator[Calla
 def check(settings: Settings) -> int:
     """Whether the journal is whole: a line for each problem, with what to do about it."""
     found: list[Problem] = []
+    seen = 0, 0
+
+    def looked_at(done: int, total: int, events: int) -> None:
+        nonlocal seen
+        seen = done, events
+        progress(done, total)
+
     with settings.open() as journal:
         # On one terminal, the bar and the lines would get into each other.
         is_one_place = settings.talk.is_terminal and settings.out.is_terminal
         with bar(settings, "Checking") as progress:
-            for problem in problems_of(journal, lambda done, total, _: progress(done, total)):
+            for problem in problems_of(journal, looked_at):
                 found.append(problem)
                 if not is_one_place:
                     _tell(settings, problem)
         for problem in found if is_one_place else ():
             _tell(settings, problem)
-        runs = journal.runs(limit=None)
-    size = f"{plural(len(runs), 'run')}, {plural(sum(run.last_seq for run in runs), 'event')}"
+        settings.has_told_damage = any(problem.what == "damage" for problem in found)
+    size = f"{plural(seen[0], 'run')}, {plural(seen[1], 'event')}"
     if found:
         settings.say(f"runjournal: {plural(len(found), 'problem')} in {size}", "red")
         return 1
@@ -152,27 +159,31 @@ def export(settings: Settings, runs: tuple[str, ...], all: bool, output: str | N
     if all == bool(runs):
         raise click.UsageError("Give the runs to export, or --all.")
     with settings.open() as journal:
-        found = journal.runs(limit=None)[::-1] if all else [find(journal, name) for name in runs]
+        found = journal.runs(limit=None)[::-1] if all else find_all(journal, runs)
         total = sum(run.last_seq for run in found)
         shown = output is not None or not settings.out.is_terminal
         with target(journal, output) as file, bar(settings, "Exporting", wanted=shown) as progress:
             done = 0
-            for lines in _pages(journal, found):
+            for lines in _pages(settings, journal, found):
                 write_all(file, "".join(f"{line}\n" for line in lines).encode())
                 done += len(lines)
                 progress(done, total)
     settings.note(f"{plural(done, 'event')} of {plural(len(found), 'run')}")
 
 
-def _pages(journal: RunJournal, runs: list[Run]) -> Iterator[list[str]]:
+def _pages(settings: Settings, journal: RunJournal, runs: list[Run]) -> Iterator[list[str]]:
     page: list[str] = []
     for run in runs:
-        with suppress(RunNotFound):  # pruned in the meantime
-            for event in events_of(journal, run.run_id):
+        try:
+            for event in events_of(settings, journal, run):
                 page.append(to_json(event.to_dict()))
                 if len(page) >= 1_000:
                     yield page
                     page = []
+        except RunNotFound:
+            pass  # pruned in the meantime
+        except StoreCorrupt as error:
+            tell_missing(settings, run.run_id, f"cannot be read to its end: {error.reason}")
     yield page
 
 

@@ -6,7 +6,7 @@ import click
 
 from ..errors import RunAbandoned, StopTimeout
 from ..events import CAUSES, Cause, Run, RunStatus
-from ._find import Ids, RunId, find
+from ._find import Ids, RunId, find, tell_missing
 from ._following import Following, JsonLines, People
 from ._settings import Problem, Settings, common, option
 from ._words import run_data, standing
@@ -38,11 +38,14 @@ def follow(settings: Settings, run: str, after: int) -> int:
     """What a run says, as it comes; also one that is at work in another process."""
     with settings.open() as journal:
         found = find(journal, run)
-        following = Following(journal, found.run_id, after)
-        shower = JsonLines(settings) if settings.as_json else People(settings, journal, found, after)
+        following = Following(journal, found, after)
+        shower = JsonLines(settings) if settings.as_json else People(settings, found, following.seen)
         again = f"runjournal follow {found.run_id} --after"
         try:
             for events in following:
+                if gaps := following.tally.take_gaps():
+                    shower.end_line()
+                    tell_missing(settings, found.run_id, *gaps)
                 shower.show(events)
         except KeyboardInterrupt:
             shower.close()
@@ -50,13 +53,16 @@ def follow(settings: Settings, run: str, after: int) -> int:
             settings.note(f"not followed any more, and the run goes on. Go on with: {again} {following.after}")
             return 130
         shower.close()
+        tell_missing(settings, found.run_id, *following.tally.take_gaps(), *following.tally.differences(following.run))
         match following.outcome:
             case "paused":
                 settings.note(f"run {found.run_id} waits for a human. Go on when it has been answered, in a new run.")
             case "abandoned":
+                last = following.run.last_seq
+                beyond = f" It ends at {last}, and has nothing behind {after}." if after > last else ""
                 raise Problem(
-                    f"Nobody works on run {found.run_id} any more: its process was killed. End it with `runjournal "
-                    f"recover`, and go on with: {again} {following.after}"
+                    f"Nobody works on run {found.run_id} any more: its process was killed.{beyond} End it with `runjournal "
+                    f"recover`, and go on with: {again} {min(following.after, last)}"
                 )
             case _:
                 pass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ._find import Ids, RunId, events_of, find
+from ._find import Ids, RunId, events_of, find_all
 from ._keep import target
 from ._settings import Problem, Settings, common, option, write_all
 
@@ -41,13 +41,14 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
     from ..view import page
 
     with settings.open() as journal:
-        found = [find(journal, name) for name in runs]
+        found = find_all(journal, runs)
         name = output or f"run-{_file_name(Ids(journal).short(found[0].run_id))}.html"
         path = Path(name)
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise Problem(f"{path} exists and is no page of this command. Choose another file, or use --force.")
         with target(journal, name) as file:
-            write_all(file, page((run, events_of(journal, run.run_id)) for run in found).encode("utf-8", "replace"))
+            html = page((run, events_of(settings, journal, run)) for run in found)
+            write_all(file, html.encode("utf-8", "replace"))
     if name == "-":
         return
     if settings.as_json:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from .._journal import RunJournal
 from .._wording import plural
+from ..errors import StoreCorrupt
 from ..stores import _sqlite_path
 from ._words import one_line, to_json
 
@@ -37,6 +38,11 @@ class Settings:
         self.values: dict[str, Any] = {}
         self.is_silent = False
         """Whether nothing is to be said: one is in the middle of a line."""
+        self.exit_code = 0
+        """1 once something was found that is not as it should be, also where the command goes on."""
+        self.damage: list[str] = []
+        """What the package has logged of damage: said at the end, unless the command has said itself what is damaged."""
+        self.has_told_damage = False
 
     @property
     def debug(self) -> bool:
@@ -73,6 +79,16 @@ class Settings:
     def note(self, text: str) -> None:
         """The same, for what is good to know."""
         self.say(f"runjournal: {text}", "dim")
+
+    def fault(self, text: str) -> None:
+        """Something is not as it should be, and the command goes on with the rest: it will end with 1."""
+        self.say(f"runjournal: {text}", "red")
+        self.exit_code = 1
+
+    def tell_damage(self) -> None:
+        """Say what has been logged of damage."""
+        for text in () if self.has_told_damage else self.damage:
+            self.fault(text)
 
     def row(self, *cells: str) -> None:
         """A line of data, for people. What is in it may hold anything."""
@@ -170,9 +186,14 @@ class OneLine(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Say it."""
         text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            text += f" ({record.exc_info[1]})"
-        self._settings.say(f"runjournal: {record.levelname.lower()}: {text}", "yellow")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            text += f" ({error})"
+        if isinstance(error, StoreCorrupt):
+            # Whatever the command does next will stumble over the same.
+            self._settings.damage.append(text)
+        else:
+            self._settings.say(f"runjournal: {record.levelname.lower()}: {text}", "yellow")
 
 
 def _note(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

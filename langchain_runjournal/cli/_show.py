@@ -12,6 +12,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from .. import _messages, _transcript
 from .._drawn import ModelCall, ToolCall
 from .._spoken import text_of
 from .._timeline import Timeline, timeline
@@ -52,7 +53,7 @@ def show(settings: Settings, run: str) -> None:
     """Everything about one run: where it stands, its calls, what was settled, and what to do next."""
     with settings.open() as journal:
         found = find(journal, run)
-        line = timeline(found, events_of(journal, found.run_id))
+        line = timeline(found, events_of(settings, journal, found))
         owner, process = owner_and_process(journal, found)
         calls = _in_order(line, is_over=found.ended or owner == "gone")
         steps = next_steps(found, owner)
@@ -293,7 +294,8 @@ def transcript(settings: Settings, run: str) -> None:
     """The messages of a run: what was asked, said and returned, with what was cut off. As JSON: LangChain's own dicts."""
     with settings.open() as journal:
         found = find(journal, run)
-        messages = journal.transcript(found.run_id)
+        events = events_of(settings, journal, found)
+        messages = _messages.load(found.run_id, _transcript.transcript(found.run_id, events))
     if settings.as_json:
         from langchain_core.messages import message_to_dict
 

@@ -69,13 +69,16 @@ class Store(Protocol):
         """Take back a run that has begun, is `owner_id`'s, and has no event yet: it was never there. False if it has."""
 
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
-        """The events with a larger seq than `after`, in order, at most `limit`. Empty for a run that is not there."""
+        """The events with a larger seq than `after`, in order, at most `limit`. Empty for a run that is not there.
+
+        None is skipped: where some are missing, which is damage, it raises `EventsMissing`.
+        """
 
     def run(self, run_id: str) -> Run | None:
         """The run, or None."""
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
-        """The runs that fit, newest first: by when they began here, not by any clock."""
+        """The runs that fit, newest first: by when they began here, not by any clock. A damaged one is logged and left out."""
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants a run that has not ended to stop; the first cause stays. The run as it is then."""

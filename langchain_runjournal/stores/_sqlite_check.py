@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Final
 
 from ._sqlite_file import create
+from ._sqlite_runs import damaged_runs
 
 _MOST: Final = "PRAGMA integrity_check(20)"
 _SCHEMA: Final = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
@@ -29,7 +30,7 @@ def problems(con: sqlite3.Connection) -> list[str]:
         if table in there:
             stray = con.execute(_STRAY.format(table=table)).fetchone()[0]
             found += [f"{stray} rows of {table} belong to no run"] if stray else []
-    return found
+    return [*found, *damaged_runs(con)]
 
 
 def _plain(sql: str | None) -> str:

@@ -22,6 +22,7 @@ from ..errors import (
     StoreNotWritable,
     StoreTooNew,
 )
+from ._sqlite_runs import is_no_text
 
 APPLICATION_ID: Final = 1380601420
 _SMALLEST: Final = 512  # bytes of the smallest page of SQLite
@@ -37,13 +38,16 @@ def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn what the driver raises into our errors, which name the file and say what to do."""
+def translated(path: Path, about: str = "") -> Iterator[None]:
+    """Turn what the driver raises into our errors, which name the file, and say what to do. `about`: what was looked at."""
     try:
         yield
     except sqlite3.Error as exc:
         reason = str(exc)
-        if "malformed" in reason or "not a database" in reason:
+        if is_no_text(exc):
+            # Without what the driver says: that holds the text, which is some user's, and would be in every log.
+            raise StoreCorrupt(path=str(path), reason=f"{about}a text in it is not UTF-8") from None
+        if "malformed" in reason or "not a database" in reason or "no such" in reason:
             raise StoreCorrupt(path=str(path), reason=reason) from exc
         if "readonly" in reason or "unable to open" in reason:
             raise StoreNotWritable(path=str(path), reason=reason) from exc

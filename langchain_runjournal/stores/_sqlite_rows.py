@@ -1,17 +1,19 @@
-"""The rows of the SQLite store: what one append does inside its transaction, and how runs and segments are written."""
+"""The rows of the SQLite store: what one append does inside its transaction, and how segments are written."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 from .. import _fold
-from .._segments import Segment, last_call, merge, trim
-from ..errors import RunFenced, SeqGap
-from ..events import Run, RunStatus
+from .._segments import Damaged, Segment, last_call, merge, trim
+from ..errors import RunFenced, SeqGap, StoreCorrupt
+from ..events import Run
+from ._sqlite_runs import LAST_SEGMENT, RUN, run_of, run_row
 
 _LONG_ROW: Final = 500
 _ROW_BYTES: Final = 25  # what a row takes besides its text
@@ -21,7 +23,6 @@ COLUMNS: Final = "first, last, t0, t1, ats, calls, body"
 _INSERT_LIVE: Final = f"INSERT INTO live (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_SEGMENT: Final = f"INSERT INTO segments (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 READ_LIVE: Final = f"SELECT {COLUMNS}, id FROM live WHERE id > ? AND run = ? AND last > ? ORDER BY id"
-RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
 _INSERT_RUN: Final = (
     "INSERT INTO runs (run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -39,11 +40,9 @@ _WITHDRAW: Final = (
     " AND NOT EXISTS (SELECT 1 FROM live WHERE live.run = runs.run)"
     " AND NOT EXISTS (SELECT 1 FROM segments WHERE segments.run = runs.run)"
 )
-_LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
 _CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
 _LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
-_LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
 CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
@@ -153,16 +152,16 @@ class Batch:
         self.adopted.add(segment.run_id)
         last = self._con.execute(_LAST_IN_LIVE, (row[9],)).fetchone()[0]
         if last is None:
-            found = self._con.execute(_LAST_SEGMENT, (row[9],)).fetchone()
+            found = self._con.execute(LAST_SEGMENT, (row[9],)).fetchone()
             last = found[0] if found else 0
         return Known(row[9], row[3], row[4], last)
 
     def _mark(self, number: int, segment: Segment) -> None:
         row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run = ?", (number,)).fetchone()
-        run = _run_of(row)
+        run = run_of(row)
         for mark in segment.marks:
             run = _fold.advance(run, mark)
-        self._con.execute(_UPDATE_RUN, (*_run_row(run), number))
+        self._con.execute(_UPDATE_RUN, (*run_row(run), number))
 
 
 def begin(con: sqlite3.Connection, run: Run, besides: Collection[str]) -> list[str]:
@@ -181,51 +180,7 @@ def withdraw(con: sqlite3.Connection, run_id: str, owner_id: str) -> bool:
 
 def _insert_run(con: sqlite3.Connection, run: Run) -> int:
     """The number of a run that begins."""
-    return con.execute(_INSERT_RUN, _run_row(run)).lastrowid or 0
-
-
-def _run_row(run: Run) -> tuple[Any, ...]:
-    rest = {
-        "name": run.name,
-        "cause": run.cause,
-        "error": run.error,
-        "started_at": run.started_at,
-        "lost": run.lost,
-        "metadata": run.metadata,
-        "usage": run.usage,
-    }
-    ended_at = None if run.ended_at is None else round(run.ended_at * 1000)
-    head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, run.settled, ended_at)
-    return *head, json.dumps({name: value for name, value in rest.items() if value})
-
-
-def _run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
-    run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
-    return Run(
-        run_id=run_id,
-        thread_id=thread_id,
-        status=RunStatus(status),
-        owner=owner_id,
-        epoch=epoch,
-        stop=stop,
-        settled=bool(settled),
-        ended_at=None if ended_at is None else ended_at / 1000,
-        last_seq=last_seq,
-        **json.loads(rest),
-    )
-
-
-def with_lasts(con: sqlite3.Connection, rows: Sequence[Any]) -> list[Run]:
-    """The runs of these rows with their last seq, which no row holds: it would have to be written with every batch."""
-    lasts: dict[int, int] = dict(con.execute(_LASTS).fetchall()) if rows else {}
-    runs = []
-    for row in rows:
-        last = lasts.get(row[9])
-        if last is None:
-            found = con.execute(_LAST_SEGMENT, (row[9],)).fetchone()
-            last = found[0] if found else 0
-        runs.append(_fold.shown(_run_of(row, last)))
-    return runs
+    return con.execute(_INSERT_RUN, run_row(run)).lastrowid or 0
 
 
 def with_call(con: sqlite3.Connection, run: int, head: Segment) -> Segment:
@@ -246,11 +201,14 @@ def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> 
 
 
 def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
-    """Neighbouring segments of a run as few and long ones. All but the first may be plain rows of the same shape."""
+    """Segments of a run, in order, as few and long ones. All but the first may be plain rows of the same shape.
+
+    What is missing between two of them stays missing: no segment reaches over a gap.
+    """
     pending: list[Segment] = []
     events, size = 0, 0
     for part in parts:
-        if pending and (events >= _SEGMENT_EVENTS or size >= _SEGMENT_BYTES):
+        if pending and (events >= _SEGMENT_EVENTS or size >= _SEGMENT_BYTES or part[2] > pending[-1][3] + 1):
             long = merge(pending)
             yield long
             pending, events, size = [], 0, 0
@@ -262,3 +220,22 @@ def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
         size += len(part[8])
     if pending:
         yield merge(pending)
+
+
+def gap_in(parts: Sequence[Segment], after: int) -> tuple[int, int] | None:
+    """The first gap among the segments of a run that were read behind `after`: the events on its two sides."""
+    for part in parts:
+        if part.first > after + 1:
+            return after, part.first
+        after = max(after, part.last)
+    return None
+
+
+@contextmanager
+def damage(path: Path, run_id: str) -> Iterator[None]:
+    """What cannot be unpacked is damage: nobody has written it."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as exc:
+        said = str(exc) if isinstance(exc, Damaged) else f"the events of run {run_id} are not what was written ({exc})"
+        raise StoreCorrupt(path=str(path), reason=said) from exc

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from .._segments import Damaged, Segment, unpack
-from ..errors import StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
+from ..errors import EventsMissing, StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
 from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_check import problems
@@ -24,17 +24,18 @@ from ._sqlite_rows import (
     COLUMNS,
     PRUNABLE,
     READ_LIVE,
-    RUN,
     STOPS,
     Batch,
     Known,
     begin,
+    damage,
+    gap_in,
     long_segments,
     put_to_rest,
     with_call,
-    with_lasts,
     withdraw,
 )
+from ._sqlite_runs import ONE, RUNS, runs_of, unreadable
 
 TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""
@@ -43,15 +44,6 @@ _REMEMBERED: Final = 10_000
 logger = logging.getLogger("langchain_runjournal")
 
 _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last > ? ORDER BY first"
-_RUNS: Final = {
-    # One for each question: SQLite uses no index for a condition that may be switched off.
-    (of_thread, with_status): (
-        f"SELECT {RUN} FROM runs WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'}"
-        f" AND {'status = :status' if with_status else 'TRUE'} ORDER BY run DESC LIMIT :most"
-    )
-    for of_thread in (False, True)
-    for with_status in (False, True)
-}
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
@@ -90,6 +82,7 @@ class SqliteStore:
         self._owner_ids: set[str] = set()
         self._live_bytes = 0
         self._hints: dict[int, tuple[int, int]] = {}
+        self._left_out: set[str] = set()
 
     def before_fork(self) -> None:
         """Come to rest, and let go of the file.
@@ -288,7 +281,7 @@ class SqliteStore:
 
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
         """The events with a larger seq than `after`, in order, at most `limit`."""
-        with self._snapshot() as con:
+        with self._snapshot(f"run {run_id}: ") as con:
             found = con.execute("SELECT run, epoch FROM runs WHERE run_id = ?", (run_id,)).fetchone()
             if found is None:
                 return []
@@ -307,14 +300,16 @@ class SqliteStore:
                         live_id = row[7]
             if not parts:
                 return []
-            parts[0] = with_call(con, run, parts[0])
+            if gap := gap_in(parts, after):
+                # Nobody is to take this for the whole. Whoever wants the rest of it reads on behind.
+                raise EventsMissing(run_id=run_id, after=gap[0], found=gap[1], url=self.url)
+            with damage(self._path, run_id):
+                parts[0] = with_call(con, run, parts[0])
         if len(self._hints) > _REMEMBERED:
             self._hints.clear()
         self._hints[run] = parts[-1].last, live_id
-        try:
+        with damage(self._path, run_id):
             return [event for long in long_segments(parts) for event in unpack(long, after)][:limit]
-        except Damaged as exc:
-            raise StoreCorrupt(path=str(self._path), reason=f"run {run_id}: {exc}") from exc
 
     def _start_in_live(self, con: sqlite3.Connection, run: int, after: int) -> int:
         """Where in `live` a follower that has seen `after` may begin, so that it need not look through all of it."""
@@ -326,14 +321,21 @@ class SqliteStore:
     def run(self, run_id: str) -> Run | None:
         """The run, or None."""
         with self._snapshot() as con:
-            row = con.execute(f"SELECT {RUN} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            return with_lasts(con, [row])[0] if row else None
+            runs, damaged = runs_of(con, ONE, {"run_id": run_id})
+        for damaged_id, why in damaged.items():
+            raise StoreCorrupt(path=str(self._path), reason=unreadable(damaged_id, why))
+        return runs[0] if runs else None
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
-        """The runs that fit, newest first."""
+        """The runs that fit, newest first. One whose row is damaged is left out, and said in the log, once."""
         values = {"thread_id": thread_id, "status": status and status.value, "most": -1 if limit is None else limit}
         with self._snapshot() as con:
-            return with_lasts(con, con.execute(_RUNS[thread_id is not None, status is not None], values).fetchall())
+            runs, damaged = runs_of(con, RUNS[thread_id is not None, status is not None], values)
+        for run_id in damaged.keys() - self._left_out:
+            self._left_out.add(run_id)
+            reason = unreadable(run_id, damaged[run_id])
+            logger.error("run %s is left out", run_id, exc_info=StoreCorrupt(path=str(self._path), reason=reason))
+        return runs
 
     def stops(self, owner_id: str) -> dict[str, str]:
         """The stops asked for, of what `owner_id` owns and has not ended."""
@@ -355,8 +357,8 @@ class SqliteStore:
             return int(self._watcher.execute("PRAGMA data_version").fetchone()[0])
 
     @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        with translated(self._path):
+    def _snapshot(self, about: str = "") -> Iterator[sqlite3.Connection]:
+        with translated(self._path, about):
             con = self._borrow()
             try:
                 con.execute("BEGIN")
