@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
@@ -24,6 +24,9 @@ from pydantic import PrivateAttr
 
 from .errors import InvalidArgument, RequestRefused, ScriptEnded, ToolPairBroken
 from .guard import repair_tool_pairs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 _FRAGMENT: Final = 12  # characters of the arguments of a tool call that come in one chunk
@@ -63,6 +66,22 @@ _Did: TypeAlias = AIMessageChunk | Wait | BaseException | Callable[[], object]
 _STEPS = "a str, Reasoning, Call, Wait, an exception to raise, or a function to call"
 
 
+class _Counter:
+    """0, 1, 2 ... for many threads. A copy goes on where the original is."""
+
+    def __init__(self, last: int = -1) -> None:
+        self._last = last
+        self._lock = threading.Lock()
+
+    def next(self, least: int = 0) -> int:
+        with self._lock:
+            self._last = max(self._last + 1, least)
+            return self._last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Counter, (self._last,)
+
+
 class ScriptedChatModel(BaseChatModel):
     """A chat model that says what a script says, with no key and no network: to test Stop buttons, and for demonstrations.
 
@@ -82,6 +101,8 @@ class ScriptedChatModel(BaseChatModel):
     `pace`: seconds between two chunks. `strict`: refuse, with `RequestRefused`, what providers refuse: no messages, a tool
     request without its result right behind it, a result without its request. `usage=False`: report none. `blocks`: text
     comes as content blocks, as it always does where there is `Reasoning`. A script that is at its end raises `ScriptEnded`.
+
+    A deep copy and what is unpickled go on by themselves where the original was; a shallow copy goes on together with it.
     """
 
     script: Any
@@ -91,7 +112,8 @@ class ScriptedChatModel(BaseChatModel):
     blocks: bool = False
     model_name: str = "scripted"
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
-    _turns: Iterator[int] = PrivateAttr(default_factory=itertools.count)
+    _turns: _Counter = PrivateAttr(default_factory=_Counter)
+    _ids: _Counter = PrivateAttr(default_factory=_Counter)
 
     def __init__(self, script: Script, **fields: Any) -> None:
         unknown = sorted(set(fields) - set(type(self).model_fields))
@@ -108,8 +130,17 @@ class ScriptedChatModel(BaseChatModel):
 
     @property
     def requests(self) -> list[list[BaseMessage]]:
-        """What the model was sent, a list of messages for each time, also what it has refused. The newest is last."""
-        return self._requests
+        """What the model was sent, a list of messages for each time, also what it has refused. The newest is last.
+
+        Copies, as the messages were then: programs and frameworks change theirs in place.
+        """
+        return [list(sent) for sent in self._requests]
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        # The script itself is shared: the events that it sets and waits for are those of the test.
+        memo = {} if memo is None else memo
+        memo[id(self.script)] = self.script
+        return super().__deepcopy__(memo)
 
     @property
     def _llm_type(self) -> str:
@@ -149,16 +180,18 @@ class ScriptedChatModel(BaseChatModel):
         return await agenerate_from_stream(self._astream(messages))
 
     def _steps(self, messages: list[BaseMessage]) -> Iterator[_Did]:
-        self._requests.append(list(messages))
+        self._requests.append([message.model_copy(update=_copied(vars(message))) for message in messages])
         if self.strict:
             _refuse_broken(messages)
         answer = self._answer(messages)
         steps: Sequence[Step] = [answer] if isinstance(answer, str) else answer
         in_blocks = self.blocks or self.output_version == "v1" or any(isinstance(step, Reasoning) for step in steps)
+        # Unlike in each answer, the same in each run of a test, and in a thread that another process goes on with.
+        number = self._ids.next(least=len(messages))
         said, calls = 0, 0
         for step, index in _numbered(steps, in_blocks):
             if isinstance(step, Call):
-                for chunk in _asking(step, index, f"call_{len(messages)}_{calls}", in_blocks):
+                for chunk in _asking(step, index, f"call_{number}_{calls}", in_blocks):
                     said += 1
                     yield chunk
                 calls += 1
@@ -181,7 +214,7 @@ class ScriptedChatModel(BaseChatModel):
             answer = self.script(messages)
             _check([answer])
             return answer
-        turn = next(self._turns)
+        turn = self._turns.next()
         if turn >= len(self.script):
             raise ScriptEnded(answers=len(self.script))
         answer = self.script[turn]
@@ -221,7 +254,7 @@ def _saying(step: str | Reasoning, index: int | None) -> Iterator[AIMessageChunk
 
 
 def _asking(call: Call, index: int, id: str, in_blocks: bool) -> Iterator[AIMessageChunk]:
-    """The name first, then the arguments. The id is another one in each turn of a thread, and the same in each test."""
+    """The name first, then the arguments."""
     args = call.args if isinstance(call.args, str) else json.dumps(call.args)
     yield _chunk(in_blocks, tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=call.id or id, index=index)])
     for at in range(0, len(args), _FRAGMENT):
@@ -231,6 +264,13 @@ def _asking(call: Call, index: int, id: str, in_blocks: bool) -> Iterator[AIMess
 def _chunk(in_blocks: bool, **fields: Any) -> AIMessageChunk:
     """One that says nothing: an empty text would be a block more among blocks."""
     return AIMessageChunk(content=[] if in_blocks else "", **fields)
+
+
+def _copied(value: Any) -> Any:
+    """As deep as a message is made of JSON. Anything else in it (the artifact of a tool) may be nothing to copy."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def _check(script: Any) -> None:

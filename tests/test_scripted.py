@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -330,3 +333,66 @@ def test_a_function_that_has_to_be_awaited_is_refused() -> None:
 
     with pytest.raises(errors.InvalidArgument, match="without being awaited"):
         ScriptedChatModel(answer)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "model_copy": lambda model: model.model_copy(deep=True),
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_goes_on_where_the_original_was(how: str) -> None:
+    """By itself, with what was sent until then. Nothing of it is deprecated."""
+    model = ScriptedChatModel(["a", "b", ["c ", OSLO]])
+    model.invoke("one")
+    other = COPIES[how](model)
+    assert [other.invoke("two").text, other.invoke("three").text] == ["b", "c "]
+    assert model.invoke("four").text == "b"
+    assert [sent[0].text for sent in model.requests] == ["one", "four"]
+    assert [sent[0].text for sent in other.requests] == ["one", "two", "three"]
+
+
+def test_a_shallow_copy_goes_on_together_with_the_original() -> None:
+    """One script, one record."""
+    model = ScriptedChatModel(["a", "b"])
+    other = model.model_copy(update={"pace": 0.001})
+    assert [model.invoke("one").text, other.invoke("two").text] == ["a", "b"]
+    assert len(model.requests) == len(other.requests) == 2
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "model_copy"])
+def test_a_copy_sets_the_events_of_the_test(how: str) -> None:
+    """Which no copy of the event would tell."""
+    reached = threading.Event()
+    COPIES[how](ScriptedChatModel([["a", reached.set]])).invoke("Hello")
+    assert reached.is_set()
+
+
+def test_requests_stay_as_they_were_sent() -> None:
+    """Whatever is done to the messages afterwards, and to the list."""
+    artifact = threading.Lock()  # nothing that can be copied
+    asking = AIMessage(
+        [{"type": "text", "text": "Looking."}], tool_calls=[{"id": "c1", "name": "w", "args": {"city": "Oslo"}}]
+    )
+    messages = [HumanMessage("one"), asking, ToolMessage("sunny", tool_call_id="c1", artifact=artifact)]
+    model = ScriptedChatModel(["Fine.", "Fine."])
+    model.invoke(messages)
+    messages[0].content = "two"
+    asking.content[0]["text"] = "Changed."  # type: ignore[index]
+    asking.tool_calls[0]["args"]["city"] = "Rome"
+    model.requests.clear()
+    model.requests[0].clear()
+    ((question, asked, result),) = model.requests
+    assert (question.text, asked.text, asked.tool_calls[0]["args"]) == ("one", "Looking.", {"city": "Oslo"})
+    assert (type(asked), result.artifact) == (AIMessage, artifact)
+
+
+def test_no_two_calls_have_one_id() -> None:
+    """Also where each request has a history of the same length, and where another process has begun the thread."""
+    model = ScriptedChatModel([[OSLO, ROME], [OSLO], [OSLO]])
+    ids = [call["id"] for given in ("one", "two") for call in model.invoke(given).tool_calls]
+    longer = [HumanMessage("a"), AIMessage("b")] * 3
+    ids += [call["id"] for call in model.invoke(longer).tool_calls]
+    assert ids == ["call_1_0", "call_1_1", "call_2_0", "call_6_0"]
