@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from langchain_core.caches import BaseCache
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -47,6 +48,10 @@ class Call:
     args: Mapping[str, Any] | str
     id: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.args, str):
+            object.__setattr__(self, "args", _checked_args(self.args))
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -63,7 +68,7 @@ Answer: TypeAlias = str | Sequence[Step]
 Script: TypeAlias = Sequence[Answer] | Callable[[list[BaseMessage]], Answer]
 _Did: TypeAlias = AIMessageChunk | Wait | BaseException | Callable[[], object]
 
-_STEPS = "a str, Reasoning, Call, Wait, an exception to raise, or a function to call"
+_STEPS = "a str, Reasoning, Call, Wait, an exception (an instance, not its class), or a function to call"
 
 
 class _Counter:
@@ -111,6 +116,8 @@ class ScriptedChatModel(BaseChatModel):
     usage: bool = True
     blocks: bool = False
     model_name: str = "scripted"
+    # Not None, as elsewhere: a global cache would answer in its place, also with what another script says.
+    cache: BaseCache | bool | None = False
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
     _turns: _Counter = PrivateAttr(default_factory=_Counter)
     _ids: _Counter = PrivateAttr(default_factory=_Counter)
@@ -160,7 +167,9 @@ class ScriptedChatModel(BaseChatModel):
                     time.sleep(self.pace)
             elif isinstance(step, Wait):
                 time.sleep(step.seconds)
-            elif _does(step) is not None:
+            elif (waiting := _does(step)) is not None:
+                if inspect.iscoroutine(waiting):
+                    waiting.close()  # it will never be awaited, and would say so where nobody expects it
                 raise InvalidArgument(name="a step of the script", expected="synchronous, as the call is", value=step)
 
     async def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
@@ -283,6 +292,15 @@ def _check(script: Any) -> None:
                 raise InvalidArgument(name="a step of the script", expected=_STEPS, value=step)
         if not isinstance(answer, Sequence):
             raise InvalidArgument(name="an answer of the script", expected="a str or a list of steps", value=answer)
+
+
+def _checked_args(args: Any) -> dict[str, Any]:
+    try:
+        json.dumps(plain := dict(args))
+    except (TypeError, ValueError) as problem:
+        expected = "a mapping that JSON can hold, or a str"
+        raise InvalidArgument(name="the args of a Call", expected=expected, value=args) from problem
+    return plain
 
 
 def _check_time(name: str, value: Any) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
@@ -145,6 +150,12 @@ def test_arguments_that_are_no_json_come_as_they_are() -> None:
     assert (invalid["id"], invalid["args"]) == ("c1", "{city: Oslo}")
 
 
+def test_arguments_may_be_any_mapping() -> None:
+    """Also one that is read-only."""
+    message = ScriptedChatModel([[Call("weather", MappingProxyType({"city": "Oslo"}))]]).invoke("Hello")
+    assert message.tool_calls[0]["args"] == {"city": "Oslo"}
+
+
 @pytest.mark.parametrize("how", ["invoke", "ainvoke"])
 def test_invoke_gives_the_same_message(how: str) -> None:
     """All of it at once, as an AIMessage."""
@@ -212,16 +223,10 @@ def test_a_function_holds_an_answer_in_the_middle() -> None:
 
 
 def test_something_to_await_needs_an_asynchronous_call() -> None:
-    """A synchronous one says so, rather than going on at once."""
-    event = asyncio.Event()
-
-    async def until() -> None:
-        await event.wait()
-
-    waiting = until()
+    """A synchronous one says so, rather than going on at once; and nothing is left that was never awaited."""
     with pytest.raises(errors.InvalidArgument, match="synchronous"):
-        ScriptedChatModel([["a", lambda: waiting]]).invoke("Hello")
-    waiting.close()
+        ScriptedChatModel([["a", asyncio.Event().wait]]).invoke("Hello")
+    gc.collect()  # what was never awaited warns here, and a warning fails the test
 
 
 @BOTH
@@ -292,6 +297,25 @@ def test_a_script_that_is_none_is_refused_at_once(script: Any) -> None:
         ScriptedChatModel(script)
 
 
+def test_an_exception_is_an_instance() -> None:
+    """A class is refused, with what to give instead."""
+    with pytest.raises(errors.InvalidArgument, match="an instance, not its class"):
+        ScriptedChatModel([["a", ValueError]])  # type: ignore[list-item]
+
+
+def test_no_cache_answers_in_its_place() -> None:
+    """Neither with what it has said before nor with what another script says."""
+    before = get_llm_cache()
+    set_llm_cache(InMemoryCache())
+    try:
+        model = ScriptedChatModel(["one", "two"])
+        said = [one.invoke("Hello").text for one in (model, model, ScriptedChatModel(["three"]))]
+    finally:
+        set_llm_cache(before)
+    assert said == ["one", "two", "three"]
+    assert len(model.requests) == 2
+
+
 def test_many_threads_get_an_answer_each() -> None:
     """None twice, none left out."""
     model = ScriptedChatModel([str(number) for number in range(200)])
@@ -315,6 +339,9 @@ def test_an_agent_follows_it() -> None:
         lambda: ScriptedChatModel(["a"], pac=3),
         lambda: ScriptedChatModel(["a"], pace=-1),
         lambda: ScriptedChatModel(["a"], pace=float("nan")),
+        lambda: Call("weather", {"on": date(2026, 1, 1)}),
+        lambda: Call("weather", None),  # type: ignore[arg-type]
+        lambda: Call("weather", ["Oslo"]),  # type: ignore[arg-type]
         lambda: Wait(-1),
         lambda: Wait("long"),  # type: ignore[arg-type]
     ],
