@@ -15,6 +15,7 @@ from rich.console import Console
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import chat
 
+from ._terminal import Terminal
 from .test_demo_chat import MODULE, PROMPT, pipe, sit, squeezed
 
 
@@ -103,3 +104,40 @@ def test_an_input_that_is_closed_is_no_reason_to_fail(options: list[str], tmp_pa
     env = {**os.environ, "PYTHONIOENCODING": "utf-8", "RUNJOURNAL_DEMO_PACE": "0.02"}
     done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, encoding="utf-8", timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def can_paste() -> bool:
+    """Whether what is pasted can be told from what is typed: not with libedit, nor with an old readline."""
+    try:
+        import readline
+    except ImportError:
+        return False
+    return "libedit" not in (readline.__doc__ or "") and getattr(readline, "_READLINE_VERSION", 0) >= 0x0700
+
+
+def marks_pastes(terminal: Terminal) -> bool:
+    """Whether the terminal has last been told to say where a paste begins and ends."""
+    return terminal.raw.rfind("\x1b[?2004h") > terminal.raw.rfind("\x1b[?2004l")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_paste(), reason="this Python's readline cannot tell")
+def test_what_is_pasted_is_one_message(tmp_path: Path) -> None:
+    """However many lines it has, at the prompt and while an answer streams; and it can be changed before it is sent."""
+    with sit(tmp_path, pace="1") as terminal:
+        terminal.wait_for(PROMPT)
+        assert marks_pastes(terminal)
+        terminal.send("\x1b[200~count to 900\nand\nthen stop\x1b[201~ please\r")
+        terminal.wait_for(r"agent  1 2 3 4 5 ")
+        assert marks_pastes(terminal)
+        terminal.send("\x1b[200~What\nhave you been\nsent?\x1b[201~")
+        terminal.wait_for(r"sent\?$")
+        terminal.send(" Tell me\r")
+        terminal.wait_for(r"■ Stop")
+        told = terminal.wait_for(r"I have been sent 3 messages:(.*)\n  you    $")[1]
+        assert "- you: count to 900 and then stop please" in squeezed(told)
+        terminal.send("/quit\r")
+        assert terminal.end() == 0
+    assert not marks_pastes(terminal), "the terminal is as it was"
+    with RunJournal(tmp_path / "runs.db") as journal:
+        assert len(journal.runs()) == 2

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Any, Final
 
 _LFLAGS: Final = 3
+_BRACKETS: Final = {True: "\033[?2004h", False: "\033[?2004l"}
+"""A terminal marks what is pasted, so that its lines are not taken for lines that are typed; or does so no more."""
 
 
 class Bell:
@@ -50,8 +52,7 @@ class Keyboard:
     """A terminal that somebody sits at."""
 
     def __init__(self, bell: Bell, colour: bool) -> None:
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - lines can be edited, and called back
+        self._paste = _bracketed()
         self._bell = bell
         self._fd = sys.stdin.fileno()
         self._before: list[Any] | None = None
@@ -82,18 +83,26 @@ class Keyboard:
         finally:
             self.restore()
 
+    def _bracket(self, on: bool) -> None:
+        # At the prompt readline does it: this is for a paste that comes while an answer streams.
+        if self._paste:
+            sys.stdout.write(_BRACKETS[on])
+            sys.stdout.flush()
+
     def _quiet(self) -> None:
         """No echo, and every key at once."""
         self._before = termios.tcgetattr(self._fd)
         changed = termios.tcgetattr(self._fd)
         changed[_LFLAGS] &= ~(termios.ECHO | termios.ICANON)
         termios.tcsetattr(self._fd, termios.TCSADRAIN, changed)
+        self._bracket(True)
 
     def restore(self) -> None:
         """As it was before."""
         if self._before is not None:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
             self._before = None
+            self._bracket(False)
 
     def wait(self) -> bool:
         """Wait until something comes of the answer, or a key is pressed; True if one is."""
@@ -121,6 +130,18 @@ class Keyboard:
             return None
         finally:
             signal.signal(signal.SIGINT, attended)
+
+
+def _bracketed() -> bool:
+    """Let lines be edited and called back, and what is pasted be one line however many it has; False if that cannot be."""
+    try:
+        import readline
+    except ImportError:
+        return False
+    if "libedit" in (readline.__doc__ or ""):
+        return False
+    readline.parse_and_bind("set enable-bracketed-paste on")  # Python has turned it off
+    return os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Lines:
