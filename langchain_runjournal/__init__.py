@@ -1,6 +1,7 @@
 """Stop loses nothing: a durable journal for LangChain and LangGraph runs."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import errors
@@ -32,7 +33,6 @@ __all__ = [
     "RunStatus",
     "Settlement",
     "SpoolReport",
-    "ToolPairGuard",
     "__version__",
     "arecord_partial_ai_message",
     "attach",
@@ -43,6 +43,10 @@ __all__ = [
     "repair_tool_pairs",
     "start_run",
 ]
+
+# `import *` takes every name of these; who asks for this one without the extra `agent` is told what to install.
+if find_spec("langchain") is not None:
+    __all__ += ["ToolPairGuard"]
 
 # Not before it is asked for: LangGraph takes half a second to import, and who only reads a journal does not need it.
 _LATER = {

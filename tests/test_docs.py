@@ -101,6 +101,23 @@ def test_named_errors_exist() -> None:
     assert {"WriteFailed", "RunFenced"} <= named
 
 
+def test_everything_can_be_imported_without_the_extras() -> None:
+    """`import *` takes what is there, and who asks for the guard is told what to install."""
+    program = """
+import sys
+sys.modules["langchain"] = None
+from langchain_runjournal import *
+assert RunJournal and repair_tool_pairs and "ToolPairGuard" not in globals()
+try:
+    from langchain_runjournal import ToolPairGuard
+except ImportError as problem:
+    print(problem)
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert 'pip install "langchain-runjournal[agent]"' in done.stdout
+
+
 def test_every_make_target_in_the_readme_exists() -> None:
     """And the other way round: the ones that a user needs are named."""
     makefile = (ROOT / "Makefile").read_text()
