@@ -114,7 +114,8 @@ class SeqGap(RunJournalError):
 
 class EventsMissing(RunJournalError):
     """Run {run_id} has a gap in {url}: {after} is followed by {found}. That is damage, not a late write: look at the whole
-    with `runjournal check`. What is there can be read: up to the gap with journal.read(limit=...), and behind it with after=..."""
+    with `runjournal check`. What is there can be read: up to the gap with the `limit` of journal.read, behind it
+    with its `after`."""
 
 
 class StoreClosed(RunJournalError):

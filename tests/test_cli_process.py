@@ -171,10 +171,35 @@ def test_ids_are_completed(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_outputs_that_are_closed_are_nobody_who_reads(home: Path, closed: str) -> None:
+@pytest.mark.parametrize(
+    "args", ["list", "list --no-json", "export --all", "check", "--help", "--version", "list --help", "follow @last"]
+)
+def test_an_output_that_is_full_is_one_line(home: Path, args: str) -> None:
+    """That says what to do, and 1; also where it is the help."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *args.split()], cwd=home, env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"runjournal: No space left on device. Free space there, or write elsewhere, then try again.\n"
+
+
+def test_a_full_place_for_complaints_changes_no_exit_code(home: Path) -> None:
+    """Then it is all that is left to say it."""
+    for args, code in {"list": 0, "show nothing": 1, "nothing": 2}.items():
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*COMMAND, *args.split()], cwd=home, env=environment(), stdout=subprocess.PIPE, stderr=full, timeout=PATIENCE
+            )
+        assert done.returncode == code, args
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("args", [["list"], ["demo", "--chat", "--directory", "chat"]])
+def test_what_is_closed_is_nobody_there(home: Path, closed: str, args: list[str]) -> None:
     """As a daemon starts its children: the command does what it does, and ends with 0."""
-    command = f"{shlex.join([*COMMAND, 'list'])} {closed}"
+    there = "" if "<" in closed else "</dev/null"
+    command = f"{shlex.join([*COMMAND, *args])} {closed} {there}"
     done = subprocess.run(["bash", "-c", command], cwd=home, env=environment(), capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert b"Error" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -52,9 +53,7 @@ class Commands(click.Group):
             settings.tell_damage()
             sys.stdout.flush()
         except BrokenPipeError:
-            # Here rather than in main(): click would end with 1.
-            _nobody_reads()
-            return _SIGPIPE
+            return _SIGPIPE  # here rather than in main(): click would end with 1
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
         except Exception as exc:
@@ -70,17 +69,17 @@ class Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> NoReturn:
         """The whole program: ends it with the exit code."""
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is None:  # closed by whoever started us (`>&-`)
-                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-            elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:  # closed by whoever started us (`>&-`): else its number would go to the next file
+                setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            elif isinstance(stream := getattr(sys, name), io.TextIOWrapper) and mode == "w":
                 stream.reconfigure(errors="replace")  # a terminal that cannot show a sign gets a question mark
         options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
         try:
             code = self._main(args, prog_name or "runjournal", options)
         except BrokenPipeError:
-            _nobody_reads()
             code = _SIGPIPE
+        _let_go()
         sys.exit(code)
 
     def _main(self, args: Sequence[str] | None, prog_name: str, options: dict[str, Any]) -> int:
@@ -93,6 +92,10 @@ class Commands(click.Group):
             return _complain(f"{exc.format_message().rstrip('.')}. See `{name} --help`.", 2)
         except click.ClickException as exc:
             return _complain(exc.format_message(), exc.exit_code)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:  # of what click itself writes: the help, the version
+            return _complain(_text(exc))
 
 
 def _text(exc: Exception) -> str:
@@ -104,26 +107,33 @@ def _text(exc: Exception) -> str:
         return said
     if isinstance(exc, OSError):
         where = f"{exc.filename}: " if exc.filename else ""
-        return f"{where}{exc.strerror or exc}. Look at the path and its permissions, then try again."
+        is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        to_do = "Free space there, or write elsewhere" if is_full else "Look at the path and its permissions"
+        return f"{where}{exc.strerror or exc}. {to_do}, then try again."
     return f"{type(exc).__name__}: {exc}. That should not happen: `--debug` shows where it comes from."
 
 
 def _complain(text: str, code: int = 1) -> int:
-    Settings().say(f"runjournal: {text}", "red")
+    try:
+        Settings().say(f"runjournal: {text}", "red")
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass  # the exit code says it
     return code
 
 
-def _nobody_reads() -> None:
-    """Keep the interpreter from flushing into the closed pipe once more on its way out."""
-    null = os.open(os.devnull, os.O_WRONLY)
+def _let_go() -> None:
+    """Keep the interpreter from writing once more, on its way out, what nobody reads or nothing has room for."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
-        except (OSError, ValueError):
-            pass
-    os.close(null)
+            os.close(null)
+        except ValueError:
+            pass  # closed
 
 
 @click.group(

@@ -78,7 +78,7 @@ class Store(Protocol):
         """The run, or None."""
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
-        """The runs that fit, newest first: by when they began here, not by any clock. A damaged one is logged and left out."""
+        """The runs that fit, newest first: by when they began here, not by any clock. A damaged one is logged, not given."""
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants a run that has not ended to stop; the first cause stays. The run as it is then."""
