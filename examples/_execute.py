@@ -3,7 +3,7 @@
     python examples/_execute.py              in place: their outputs are part of the repository
     python examples/_execute.py --into DIR   as copies, to compare
 
-Each runs in an empty directory, and whatever would differ between two machines stays out. Needs nbclient and ipykernel.
+Each runs in an empty directory, and what Jupyter notes beside what it says stays out. Needs nbclient and ipykernel.
 """
 
 import argparse

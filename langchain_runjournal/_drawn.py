@@ -41,6 +41,8 @@ class ModelCall:
     """When its last one did."""
     ended: float
     """When it ended; if it has not, as far as the run has come."""
+    lasts: float | None
+    """How long it took. None if nobody knows: it goes on, or its process was killed."""
     outcome: ModelOutcome
     cause: str | None
     error: str | None
@@ -71,7 +73,8 @@ class ToolCall:
     seq: int
     began: float
     ended: float
-    """As of a model call."""
+    lasts: float | None
+    """Both as of a model call."""
     outcome: ToolOutcome
     late: bool
     """It ended after the run."""
@@ -118,9 +121,17 @@ class OpenTool:
 
 
 def model_call(
-    call: OpenModel, span: tuple[float, float], lane: int, axis: Axis, *, over: bool, replaced: bool, unused: bool
+    call: OpenModel,
+    span: tuple[float, float],
+    lane: int,
+    axis: Axis,
+    *,
+    over: bool,
+    is_known: bool,
+    replaced: bool,
+    unused: bool,
 ) -> ModelCall:
-    """A model call as it is drawn."""
+    """A model call as it is drawn. `is_known`: what has not ended by itself ended with its run, and one knows when."""
     began, ended = span
     data, message = call.data, call.message
     content, calls = (message.get("content"), None) if message is not None else streamed(call.deltas, call.call_id)
@@ -141,6 +152,7 @@ def model_call(
         first=call.times[0] if call.times else None,
         last=call.times[-1] if call.times else None,
         ended=ended,
+        lasts=ended - began if is_known or call.ended is not None else None,
         outcome=_outcome(call, over=over),
         cause=call.cause,
         error=call.error,
@@ -156,8 +168,8 @@ def model_call(
     )
 
 
-def tool_call(tool: OpenTool, ended: float, lane: int) -> ToolCall:
-    """A tool call as it is drawn."""
+def tool_call(tool: OpenTool, ended: float, lane: int, *, is_known: bool) -> ToolCall:
+    """A tool call as it is drawn; `is_known` as of a model call."""
     data = tool.data
     return ToolCall(
         call_id=tool.call_id,
@@ -169,6 +181,7 @@ def tool_call(tool: OpenTool, ended: float, lane: int) -> ToolCall:
         seq=tool.seq,
         began=tool.began,
         ended=ended,
+        lasts=ended - tool.began if is_known or tool.ended is not None else None,
         outcome=tool.outcome,
         late=tool.late,
         text=tool.text,

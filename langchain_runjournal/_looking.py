@@ -35,6 +35,6 @@ def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: 
         if path is not None and path.exists():
             with RunJournal(path) as again:  # in a notebook, the cell that looks often comes after the `with`
                 return again.read(run_id, limit=last)
-    except RunJournalError:
-        logger.warning("the events of run %s cannot be read to show them", run_id, exc_info=True)
+    except RunJournalError as problem:
+        logger.warning("the events of run %s cannot be read to show them: %s", run_id, problem)
     return None

@@ -54,6 +54,8 @@ class Timeline:
     unread: int
     """Events that hold something else than they should, and are not among the messages."""
     axis: Axis
+    is_gone: bool
+    """It has not ended, and nobody works on it any more."""
 
     def marks_of(self, kind: str) -> list[Mark]:
         """Those of one kind, in their order."""
@@ -70,10 +72,10 @@ class Timeline:
         return max((call.lane for call in self.models), default=-1) + 1
 
 
-def timeline(run: Run, events: Iterable[Event]) -> Timeline:
-    """What there is to draw of a run. Never raises because of what its events hold."""
+def timeline(run: Run, events: Iterable[Event], *, is_gone: bool = False) -> Timeline:
+    """What there is to draw of a run. Never raises because of what its events hold. `is_gone`: its process is."""
     found = list(events)
-    reader = _Reader(run)
+    reader = _Reader(run, is_gone)
     for event in found:
         reader.read(event)
     return reader.finish(found)
@@ -82,8 +84,9 @@ def timeline(run: Run, events: Iterable[Event]) -> Timeline:
 class _Reader:
     """What has been read of a run so far."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, is_gone: bool) -> None:
         self.given = run
+        self.is_gone = is_gone
         self.run: Run | None = None
         self.clock = Clock()
         self.models: dict[str | None, OpenModel] = {}
@@ -238,6 +241,7 @@ class _Reader:
         end = self.clock.now
         self.stands = self._cut(run)
         axis = self.clock.axis()
+        is_known = self.over is not None and run.cause != "crash"
         models = list(self.models.values())
         tools = list(self.tools.values())
         spans = [(call.began, self._end_of(call.ended, call.late)) for call in models]
@@ -249,6 +253,7 @@ class _Reader:
                 lane,
                 axis,
                 over=self.over is not None,
+                is_known=is_known,
                 replaced=call.call_id in self.replaced,
                 unused=call.call_id in self.unused,
             )
@@ -256,7 +261,10 @@ class _Reader:
         )
         tool_spans = [(tool.began, self._end_of(tool.ended, tool.began > (self.over or end))) for tool in tools]
         tool_lanes = lanes(tool_spans, axis)
-        made = tuple(tool_call(tool, span[1], lane) for tool, span, lane in zip(tools, tool_spans, tool_lanes, strict=True))
+        made = tuple(
+            tool_call(tool, span[1], lane, is_known=is_known)
+            for tool, span, lane in zip(tools, tool_spans, tool_lanes, strict=True)
+        )
         known = {id: (tool.seq, tool.ended_seq, tool.outcome, tool.text) for id, tool in self.tool_of.items()}
         settled = [(mark.seq, mark.data) for mark in self.marks if mark.kind == "settled"]
         messages, unread = told(run, events, settled, known)
@@ -273,6 +281,7 @@ class _Reader:
             messages=messages,
             unread=unread,
             axis=axis,
+            is_gone=self.is_gone and self.over is None,
         )
 
     def _told_run(self) -> Run:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
-from ._view_html import Place, badge, brief, duration, number, percent, safe, since
+from ._view_html import Place, apart, badge, brief, duration, number, percent, safe, since
 from ._view_words import OUTCOMES, mark_words, model_words, tool_name, tool_words
 from ._wording import plural
 
@@ -21,6 +21,9 @@ _MOST_MARKS: Final = 30
 _MOST_LINES: Final = 300
 _SHOWN: Final = ("stop", "pause", "lost", "settled", "end")
 _NEAR: Final = 0.07
+_SEEN: Final = 0.002
+_ROOM: Final = 0.14
+"""Between two labels of silences."""
 _STEPS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30)
 _LONG_STEPS: Final = (60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 
@@ -59,7 +62,7 @@ def _alternative(line: Timeline) -> str:
             f"{plural(len(line.tools), 'tool call')} in {plural(line.lanes, 'lane')}, {number(finished)} with a result"
         )
     if line.cut is not None:
-        told.append(f"cut off after {duration(line.cut)}: {line.run.cause or 'error'}")
+        told.append(f"cut off after {duration(line.cut)}: {apart(line.run.cause or 'error')}")
     return f"{', '.join(told)}. The same in words is below."
 
 
@@ -74,11 +77,9 @@ def _ticks(axis: Axis) -> str:
     """Round moments, and how long each silence was."""
     labels: list[str] = []
     taken: list[float] = []
-    for one, (begin, end) in zip(axis.breaks, _gaps(axis), strict=True):
-        middle = (begin + end) / 2
-        if not taken or middle - taken[-1] > 0.14:
-            labels.append(_tick(middle, duration(one.ended - one.began), "rj-tick rj-gone"))
-            taken.append(middle)
+    for begin, end, silent in _silences(axis):
+        labels.append(_tick((begin + end) / 2, duration(silent), "rj-tick rj-gone"))
+        taken.append((begin + end) / 2)
     grid = []
     for began, passed in _round_times(axis):
         where = axis.place(began + passed)
@@ -90,6 +91,18 @@ def _ticks(axis: Axis) -> str:
                 grid.append(f'<i class="rj-grid" style="left:{percent(where)}"></i>')
             taken.append(where)
     return f'<div class="rj-ticks">{" ".join(labels)}</div><div class="rj-track">{"".join(grid)}'
+
+
+def _silences(axis: Axis) -> list[tuple[float, float, float]]:
+    """From where to where, and how long in all: those with no room for a label each have one together."""
+    found: list[tuple[float, float, float]] = []
+    for one, (begin, end) in zip(axis.breaks, _gaps(axis), strict=True):
+        silent = one.ended - one.began
+        if found and (begin + end) / 2 - sum(found[-1][:2]) / 2 <= _ROOM:
+            first, _, before = found.pop()
+            begin, silent = first, before + silent
+        found.append((begin, end, silent))
+    return found
 
 
 def _round_times(axis: Axis) -> Iterable[tuple[float, float]]:
@@ -154,7 +167,8 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
             f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
-    said = [brief(call.model), *([call.role] if call.role != "answer" else []), duration(call.ended - call.began)]
+    said = [apart(brief(call.model)), *([apart(brief(call.role))] if call.role != "answer" else [])]
+    said += [duration(call.lasts)] if call.lasts is not None else []
     said += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
     return kind, " · ".join(said), model_words(call), inner
 
@@ -177,9 +191,9 @@ def _tools(line: Timeline) -> str:
 
 
 def _tool_box(tool: ToolCall, *, is_alone: bool) -> _Box:
-    name = brief(tool.name) if is_alone else tool_name(tool)
+    name = apart(brief(tool.name)) if is_alone else tool_name(tool)
     kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
-    return kind, f"{name} · {duration(tool.ended - tool.began)}", tool_words(tool), ""
+    return kind, " · ".join([name, *([duration(tool.lasts)] if tool.lasts is not None else [])]), tool_words(tool), ""
 
 
 def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:
@@ -247,7 +261,7 @@ def _lines(line: Timeline, groups: Sequence[tuple[float, list[int]]]) -> Iterabl
     if line.cut is not None:
         where = line.axis.place(line.cut)
         side = " rj-left" if where > 0.5 else ""
-        why = safe(line.run.cause or "error")
+        why = safe(apart(line.run.cause or "error"))
         yield f'<i class="rj-line rj-cut{side}" style="left:{percent(where)}"><b>cut off: {why}</b></i>'
 
 
@@ -281,7 +295,7 @@ def _legend(line: Timeline) -> str:
     found = []
     if any(call.flow for call in line.models):
         found.append(("flow", "tokens as they came"))
-    if any(call.first is None or call.first > call.began for call in line.models):
+    if any(_waits(call, line.axis) for call in line.models):
         found.append(("wait", "model, waiting for tokens"))
     outcomes = {tool.outcome for tool in line.tools}
     names = {"result": "tool with a result", "error": "tool with an error", "interrupted": "waits for a human"}
@@ -294,6 +308,14 @@ def _legend(line: Timeline) -> str:
         found.append(("gap", "a long silence, drawn short"))
     items = "".join(f'<li><i class="rj-key rj-k-{kind}"></i>{words}</li>' for kind, words in found)
     return f'<ul class="rj-legend" aria-label="Legend">{items}</ul>' if items else ""
+
+
+def _waits(call: ModelCall, axis: Axis) -> bool:
+    """Whether one can see that it waits, before its first token or behind its last."""
+    if call.first is None or call.last is None:
+        return True
+    silent = axis.place(call.first) - axis.place(call.began), axis.place(call.ended) - axis.place(call.last)
+    return max(silent) > _SEEN
 
 
 def _in_words(line: Timeline, place: Place) -> str:

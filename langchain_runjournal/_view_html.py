@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import html
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,8 @@ from ._wording import in_utc, sign_for
 
 _PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
+_TURNING: Final = {"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI"}
+_TURNS: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _THIN: Final = "\N{NO-BREAK SPACE}"
 """Between a number and its unit."""
 
@@ -39,6 +42,13 @@ def _escaped(text: str) -> str:
 def brief(text: str, most: int = 120) -> str:
     """No more of it than that: what should be a name may be a book."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def apart(text: str) -> str:
+    """Somebody's words in a sentence of ours, whose own words and numbers they must not turn round."""
+    if text.isascii() or not any(unicodedata.bidirectional(sign) in _TURNING for sign in text):
+        return text
+    return "\u2068" + _TURNS.sub("\ufffd", text) + "\u2069"
 
 
 def _shown(found: re.Match[str]) -> str:

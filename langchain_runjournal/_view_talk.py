@@ -9,7 +9,7 @@ from ._drawn import ModelCall, ToolCall
 from ._spoken import Asked, spoken
 from ._timeline import Mark, Timeline
 from ._told import Told
-from ._view_html import MOST, Place, badge, code, duration, facts, number, safe, since
+from ._view_html import MOST, Place, apart, badge, code, duration, facts, number, safe, since
 from ._view_words import ORIGINS, OUTCOMES, SETTLED, STATES, model_words, tool_words, usage_words
 from ._wording import plural
 from .events import RunStatus
@@ -44,8 +44,9 @@ def conversation(line: Timeline, place: Place) -> str:
     for at, one in kept:
         if left and at == len(messages) - (len(kept) - _HEAD):
             parts.append(_left_out(left, "message"))
-        parts.append(_message(one, place, most, numbers))
-    told = '<p class="rj-note">As recorded so far: the thread holds it when the step that is going on is over.</p>'
+        parts.append(_message(one, place, most, numbers, is_gone=line.is_gone))
+    when = "somebody has recovered the run" if line.is_gone else "the step that is going on is over"
+    told = f'<p class="rj-note">As recorded so far: the thread holds it when {when}.</p>'
     return f'{told if open_ else ""}<ol class="rj-talk{_if_many(len(kept))}">{"".join(parts)}</ol>'
 
 
@@ -67,13 +68,18 @@ def _left_out(left: int, what: str) -> str:
     )
 
 
-def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> str:
+def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int], *, is_gone: bool) -> str:
     kind = one.kind if one.kind in _WHO else "other"
     who = _WHO.get(one.kind, one.kind)
     head = [f'<b class="rj-who">{safe(who)}</b>']
     if one.name:
         head.append(code(one.name))
-    head.append(badge(one.origin, one.origin, ORIGINS[one.origin]))
+    goes_on = one.origin == "partial" and one.reason == "running" and not is_gone
+    head.append(
+        badge("streamed", "so far", "as far as it has been streamed")
+        if goes_on
+        else badge(one.origin, one.origin, ORIGINS[one.origin])
+    )
     if one.failed:
         head.append(badge("failed", "error"))
     if one.call_id in numbers:
@@ -86,7 +92,7 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
         body.append(f"<details><summary>Thinking, {size}</summary>{_text(place.text(one.thinking), 'rj-thought')}</details>")
     cut = ""
     if one.origin == "partial":
-        cut = f' <span class="rj-cut-here">{_cut_words(one.reason)}</span>'
+        cut = f' <span class="rj-cut-here">{_cut_words(one.reason, is_gone=is_gone)}</span>'
     text = place.text(one.text, most if one.kind == "tool" else None)
     if text or cut or not one.asked:
         body.append(_text((text or '<span class="rj-note">(no words)</span>') + cut, "rj-text"))
@@ -103,8 +109,10 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int]) -> 
     return f'<li class="rj-message rj-is-{kind} rj-from-{one.origin}">{top}{"".join(body)}</li>'
 
 
-def _cut_words(reason: str | None) -> str:
-    return "\u2026 still being said" if reason == "running" else f"\u2702 cut off here: {safe(reason or 'unknown')}"
+def _cut_words(reason: str | None, *, is_gone: bool) -> str:
+    if reason == "running" and not is_gone:
+        return "\u2026 still being said"
+    return f"\u2702 cut off here: {'its process is gone' if reason == 'running' else safe(apart(reason or 'unknown'))}"
 
 
 def _text(inner: str, kind: str) -> str:

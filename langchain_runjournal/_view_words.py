@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ._drawn import ModelCall, ToolCall
 from ._spoken import spoken
 from ._timeline import Mark, Timeline
-from ._view_html import brief, code, duration, number, safe
+from ._view_html import apart, brief, code, duration, number, safe
 from ._wording import plural
 from .events import Run
 
@@ -52,7 +53,8 @@ def headline(run: Run, line: Timeline | None) -> str:
     after = _after(run, line)
     match str(run.status):
         case "interrupted":
-            return f"Interrupted: {run.cause or 'unknown cause'}{f', after {after}' if after else ''}"
+            heard = "last heard of " if run.cause == "crash" else ""
+            return f"Interrupted: {apart(run.cause or 'unknown cause')}{f', {heard}after {after}' if after else ''}"
         case "failed":
             return f"Failed{f' after {after}' if after else ''}"
         case "completed":
@@ -60,12 +62,14 @@ def headline(run: Run, line: Timeline | None) -> str:
         case "paused":
             return f"Paused: it waits for a human{f', after {after}' if after else ''}"
         case _:
-            return f"Running{f', {after} so far' if after else ''}"
+            status = "Its process is gone" if line is not None and line.is_gone else "Running"
+            return f"{status}{f', last heard of after {after}' if after else ''}"
 
 
 def _after(run: Run, line: Timeline | None) -> str:
-    if line is None:
-        return "" if run.ended_at is None else duration(max(0.0, run.ended_at - run.started_at))
+    if line is None:  # where it was cut off, its events would say
+        is_known = run.ended_at is not None and str(run.status) == "completed"
+        return duration(max(0.0, run.ended_at - run.started_at)) if is_known and run.ended_at is not None else ""
     until = line.cut if line.cut is not None else line.ended
     if str(run.status) == "paused":
         until = next((mark.at for mark in reversed(line.marks) if mark.kind == "pause"), until)
@@ -75,8 +79,6 @@ def _after(run: Run, line: Timeline | None) -> str:
 def sentences(line: Timeline) -> str:
     """What a person wants to know first; not safe yet."""
     run, told = line.run, []
-    if run.error:
-        told.append(f"{run.error.rstrip('.')}.")
     cut = line.cut is not None
     told += _tools(line)
     if any(call.outcome == "partial" and not call.replaced for call in line.models) and cut:
@@ -93,18 +95,23 @@ def sentences(line: Timeline) -> str:
 
 def _tools(line: Timeline) -> list[str]:
     """How far the tools came that the run has asked for: what a tool asks for is its own affair."""
-    # One that has waited for a human runs twice.
-    ran = {tool.tool_call_id or tool.call_id: tool for tool in line.tools if tool.inside is None}
     answers = [call for call in line.models if call.role == "answer" and not (call.replaced or call.unused)]
-    asked = {one.id for call in answers if call.outcome == "complete" for one in call.asked if one.id} | set(ran)
-    if not asked:
+    asked = Counter(one.id for call in answers if call.outcome == "complete" for one in call.asked)
+    found: dict[str, list[ToolCall]] = {}
+    for tool in line.tools:
+        if tool.inside is None:
+            found.setdefault(tool.tool_call_id or tool.call_id, []).append(tool)
+    # One that has waited for a human runs twice, and ids may come again with another request.
+    ran = [tool for id, tools in found.items() for tool in tools[-max(1, asked[id]) :]]
+    count = asked.total() + sum(id not in asked for id in found)
+    if not count:
         return []
-    in_time = [tool.outcome for tool in ran.values() if not tool.late]
+    in_time = [tool.outcome for tool in ran if not tool.late]
     had = "had " if line.cut is not None else "have " if not line.run.ended else ""
-    told = [f"{number(in_time.count('result'))} of {plural(len(asked), 'tool')} {had}finished"]
+    told = [f"{number(in_time.count('result'))} of {plural(count, 'tool')} {had}finished"]
     if "error" in in_time:
         told.append(f"{number(in_time.count('error'))} failed")
-    if late := sum(tool.late for tool in ran.values()):
+    if late := sum(tool.late for tool in ran):
         told.append(f"{number(late)} ended afterwards")
     return [f"{', '.join(told)}."]
 
@@ -117,7 +124,7 @@ def _settlement(mark: Mark) -> str:
         done = len(written) if isinstance(written, (list, tuple)) else 0
         return f"{words} with {plural(done, 'message')}" if done else words
     reason = mark.data.get("reason")
-    return f"{words}: {spoken(reason)}" if reason and outcome in ("left_alone", "held", "failed") else words
+    return f"{words}: {apart(spoken(reason))}" if reason and outcome in ("left_alone", "held", "failed") else words
 
 
 def mark_words(mark: Mark) -> str:
@@ -126,11 +133,11 @@ def mark_words(mark: Mark) -> str:
     match mark.kind:
         case "stop":
             cause = spoken(data.get("cause") or "stop")
-            return f"A stop was asked for{'' if cause == 'stop' else f': {safe(cause)}'}"
+            return f"A stop was asked for{'' if cause == 'stop' else f': {safe(apart(cause))}'}"
         case "pause":
             asked = data.get("interrupts")
             values = [_value(one) for one in asked] if isinstance(asked, (list, tuple)) else []
-            told = "; ".join(value[:300] for value in values[:5] if value)
+            told = "; ".join(apart(value[:300]) for value in values[:5] if value)
             return f"Paused: it waits for a human{f'. Asked: {safe(told)}' if told else ''}"
         case "lost":
             return f"{safe(spoken(data.get('events', 'some')))} events could not be kept"
@@ -139,7 +146,7 @@ def mark_words(mark: Mark) -> str:
         case "end":
             words = [
                 str(data.get("status", "completed")),
-                *(spoken(data[key]) for key in ("cause", "error") if data.get(key)),
+                *(apart(spoken(data[key])) for key in ("cause", "error") if data.get(key)),
             ]
             return f"The end of the run: {safe(', '.join(words))}"
         case _:
@@ -152,11 +159,11 @@ def _value(interrupt: object) -> str:
 
 def model_words(call: ModelCall) -> str:
     """A model call in a line; not safe yet."""
-    told = [brief(call.model), OUTCOMES[call.outcome], duration(call.ended - call.began)]
+    told = [apart(brief(call.model)), OUTCOMES[call.outcome], *_lasts(call)]
     if call.characters:
         told.append(plural(call.characters, "character"))
     if call.role != "answer":
-        told.insert(1, brief(call.role))
+        told.insert(1, apart(brief(call.role)))
     if call.replaced:
         told.append("replaced by another attempt")
     elif call.unused:
@@ -169,17 +176,21 @@ def tool_name(tool: ToolCall) -> str:
     args = tool.args
     first = next(iter(args.values()), None) if isinstance(args, Mapping) else args
     told = " ".join(spoken(first)[:200].split()) if isinstance(first, (str, int, float)) else ""
-    return f"{brief(tool.name)}({brief(told, _ARGUMENT)})" if told else brief(tool.name)
+    return apart(brief(tool.name)) + (f"({apart(brief(told, _ARGUMENT))})" if told else "")
 
 
 def tool_words(tool: ToolCall) -> str:
     """A tool call in a line; not safe yet."""
-    told = [tool_name(tool), OUTCOMES[tool.outcome], duration(tool.ended - tool.began)]
+    told = [tool_name(tool), OUTCOMES[tool.outcome], *_lasts(tool)]
     if tool.late:
         told.append("ended after the run")
     if not tool.ran:
         told.append("no tool has run")
     return " · ".join(told)
+
+
+def _lasts(call: ModelCall | ToolCall) -> list[str]:
+    return [] if call.lasts is None else [duration(call.lasts)]
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:

@@ -5,13 +5,13 @@ Pure: no clock, no network, and no script. What a run holds is shown and never r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from importlib.resources import files
 
 from ._timeline import Timeline, timeline
 from ._view_chart import chart
-from ._view_html import Place, badge, code, duration, facts, key_of, moment, number, safe
+from ._view_html import Place, badge, brief, code, duration, facts, key_of, moment, number, safe
 from ._view_talk import conversation, model_calls, settlement, tool_calls
 from ._view_words import headline, run_usage, sentences
 from ._wording import plural
@@ -19,19 +19,27 @@ from .events import Event, Run
 
 __all__ = ["fragment", "page", "summary"]
 
+_LEAD = 240
+_GONE = (
+    "Nobody works on it any more: its process was killed. <code>runjournal recover</code> ends it, and so does the next"
+    " message of its thread."
+)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _PAGE_STYLE = (
     "html{color-scheme:light dark}body{margin:0;background:light-dark(#fff,#101216)}@media print{html{color-scheme:light}}"
 )
 
 
-def page(runs: Iterable[tuple[Run, Iterable[Event]]], *, title: str | None = None) -> str:
+def page(
+    runs: Iterable[tuple[Run, Iterable[Event]]], *, title: str | None = None, gone: Collection[str] = frozenset()
+) -> str:
     """A whole HTML document that shows runs with their events, one after the other.
 
     It loads nothing, holds no script, and can be written as UTF-8 whatever the runs hold. `title` is text, and stands above
-    several runs; without one, the page says what became of its run, or how many there are.
+    several runs; without one, the page says what became of its run, or how many there are. `gone` are the ids of the runs
+    whose process was killed, and that nobody has recovered yet.
     """
-    lines = [timeline(run, events) for run, events in runs]
+    lines = [timeline(run, events, is_gone=run.run_id in gone) for run, events in runs]
     several = len(lines) != 1
     name = title or (plural(len(lines), "run") if several else headline(lines[0].run, lines[0]))
     about = f" · {lines[0].run.name}" if not several and not title and lines[0].run.name else ""
@@ -79,7 +87,7 @@ def _style() -> str:
 def _contents(lines: list[Timeline], places: list[Place]) -> str:
     items = "".join(
         f'<li><a href="#{place.key}">{safe(headline(line.run, line))}</a>'
-        f" {badge(str(line.run.status), str(line.run.status))} {code(line.run.thread_id or line.run.run_id)}</li>"
+        f" {_standing(line.run, line)} {code(line.run.thread_id or line.run.run_id)}</li>"
         for line, place in zip(lines, places, strict=True)
     )
     return f'<nav class="rj-contents" aria-label="Runs"><ol>{items}</ol></nav>'
@@ -108,7 +116,6 @@ def _section(name: str, id: str, inner: str, place: Place) -> str:
 
 
 def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
-    status = str(run.status)
     began = line.began if line is not None and line.began else run.started_at
     pairs = [("Thread", code(run.thread_id) if run.thread_id else "none")]
     if run.name:
@@ -131,7 +138,24 @@ def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
         pairs.append(("Stop asked for", safe(run.stop)))
     if line is None and run.ended and not run.settled:
         pairs.append(("Settled", "not yet"))
-    told = sentences(line) if line is not None else run.error or ""
-    lead = f'<p class="rj-lead">{safe(told)}</p>' if told else ""
+    parts = [_error(run.error)] if run.error else []
+    told = sentences(line) if line is not None else "Its events cannot be read any more: this is all that is known."
+    parts.append(f'<p class="rj-lead">{safe(told)}</p>' if told else "")
+    if line is not None and line.is_gone:
+        parts.append(f'<p class="rj-warn">{_GONE}</p>')
     heading = place.heading(0, safe(words), f' id="{place.key}-head"')
-    return f'<header class="rj-top">{badge(status, status)}{heading}{lead}{facts(pairs)}</header>'
+    return f'<header class="rj-top">{_standing(run, line)}{heading}{"".join(parts)}{facts(pairs)}</header>'
+
+
+def _standing(run: Run, line: Timeline | None) -> str:
+    if line is not None and line.is_gone:
+        return badge("interrupted", "gone")
+    return badge(str(run.status), str(run.status))
+
+
+def _error(said: str) -> str:
+    """The beginning of it, and the rest behind it: some errors are as long as a book."""
+    if len(said) <= _LEAD:
+        return f'<p class="rj-lead">{safe(said)}</p>'
+    whole = f"<details><summary>The whole error, {plural(len(said), 'character')}</summary><pre>{safe(said)}</pre></details>"
+    return f'<p class="rj-lead">{safe(brief(said, _LEAD))}</p>{whole}'
