@@ -146,7 +146,7 @@ def mark_words(mark: Mark) -> str:
         case "end":
             words = [
                 str(data.get("status", "completed")),
-                *(apart(spoken(data[key])) for key in ("cause", "error") if data.get(key)),
+                *(apart(brief(spoken(data[key]), 240)) for key in ("cause", "error") if data.get(key)),
             ]
             return f"The end of the run: {safe(', '.join(words))}"
         case _:
