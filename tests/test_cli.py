@@ -39,6 +39,7 @@ KEYS = {
     "stop",
     "lost",
     "owner",
+    "owner_state",
     "epoch",
     "continues",
     "usage",
@@ -95,6 +96,19 @@ def test_list_is_json_lines_where_no_terminal_is(journal: Path) -> None:
     assert by_id[STOPPED]["cause"] == "stop"
     assert by_id[FAILED]["settled"] is False
     assert by_id[DONE]["usage"]["gpt-x"]["input_tokens"] == 812
+    assert (by_id[DONE]["settled"], by_id[WAITS]["settled"]) == (True, None)  # who waits has a thread yet to be settled
+    assert {one["owner_state"] for one in found} == {"nobody"}
+
+
+def test_what_a_killed_process_left_can_be_found_in_json(here: Path) -> None:
+    """By the owner that is gone; and nobody is told that its thread is settled."""
+    with RunJournal(here / "runs.db") as opened:
+        write(opened, "r1", "running")
+        opened.flush()
+        assert [(one["owner_state"], one["settled"]) for one in data("list")] == [("alive", None)]
+    assert [(one["owner_state"], one["settled"]) for one in data("list") + data("show", "r1")] == [("gone", None)] * 2
+    data("recover")
+    assert [(one["owner_state"], one["settled"]) for one in data("list")] == [("nobody", True)]
 
 
 def test_list_for_people_has_what_counts(journal: Path) -> None:
@@ -167,7 +181,12 @@ def test_what_is_no_journal_is_said(here: Path) -> None:
     assert "is a directory" in complaint("--journal", ".", "list")
     assert "of another program" in complaint("--journal", "app.db", "list")
     assert "no SQLite database" in complaint("--journal", "notes.txt", "list")
-    assert "No store is known" in complaint("--journal", "redis://x", "list")
+    assert "--journal" in complaint("--journal", "app.db", "list")
+    assert "for example" not in complaint("--journal", "app.db", "list")
+    for url in ("redis://x", "sqlite://runs.db"):
+        for said in (complaint("--journal", url, "list", code=2), complaint("list", code=2, env={"RUNJOURNAL_URL": url})):
+            assert "names no journal" in said
+            assert ":memory:" not in said
 
 
 def test_a_locked_journal_is_one_line(journal: Path) -> None:
@@ -264,6 +283,47 @@ def test_transcript_is_what_langchain_reads(journal: Path) -> None:
     assert "tool weather\nsunny\n" in shown
 
 
+@pytest.mark.parametrize(
+    ("of_tool", "ending", "said"),
+    [
+        (
+            ("tool.error", {"error": "ValueError: no such city"}),
+            {"status": "failed", "error": "x"},
+            "failed: ValueError: no",
+        ),
+        (("tool.start", {"name": "weather"}), {"status": "interrupted", "cause": "timeout"}, "cut off: timeout"),
+        (("tool.start", {"name": "weather"}), {"status": "failed", "error": "x"}, "cut off: error"),
+        (("tool.start", {"name": "weather"}), None, "cut off: crash"),
+        (None, {"status": "interrupted", "cause": "stop"}, "not begun: stop"),
+        (None, {"status": "completed"}, "not run here: the caller answers it"),
+        (("tool.error", {"interrupted": True}), {"status": "completed"}, "waited for a human"),
+    ],
+)
+def test_a_request_without_a_result_is_marked(here: Path, of_tool: Any, ending: Any, said: str) -> None:
+    """With what became of it: the next message would seem to be the answer to it."""
+    from langchain_runjournal import Event
+
+    asked = [{"name": name, "args": {}, "id": name} for name in ("ready", "weather")]
+    answer = {"message": {"type": "ai", "data": {"type": "ai", "content": "", "id": "m", "tool_calls": asked}}}
+    ready = {"type": "tool", "data": {"type": "tool", "content": "yes", "name": "ready", "tool_call_id": "ready"}}
+    with RunJournal(here / "runs.db") as opened:
+
+        def put(kind: Any, data: Any) -> None:
+            opened.append(Event(run_id="r", kind=kind, data=data, call_id="c"))
+
+        put("llm.ai.response", answer)
+        put("llm.tool.result", {"tool_call_id": "ready", "message": ready})
+        if of_tool is not None:
+            put(of_tool[0], {"tool_call_id": "weather", **of_tool[1]})
+        opened.flush()
+        assert "→ weather()\n← " in text("transcript", "r")
+        if ending is not None:
+            opened.append(Event(run_id="r", kind="run.end", data=ending))
+    shown = text("transcript", "r")
+    assert f"→ ready()\n→ weather()\n← {said}" in shown
+    assert shown.count("←") == 1
+
+
 # --- follow, stop -----------------------------------------------------------------------------------------------------
 
 
@@ -274,6 +334,7 @@ def test_follow_of_what_is_over(journal: Path) -> None:
     assert data("follow", STOPPED) == events
     assert data("follow", STOPPED, "--after", "5") == events[5:]
     assert data("follow", STOPPED, "--after", "999") == []
+    assert run("follow", STOPPED, "--after", "999").stderr == ""
     done = run("follow", STOPPED, "--no-json")
     assert done.stdout == "Let me look.\nIt is sunny\n"
     for line in ("human: How is Rome?", "→ weather", "← weather", "cut off: stop", "run interrupted (stop)"):
@@ -383,6 +444,7 @@ def test_export_is_every_event(journal: Path, here: Path) -> None:
     with RunJournal(journal) as opened:
         events = {run_id: [event.to_dict() for event in opened.read(run_id)] for run_id in ALL}
     assert data("export", STOPPED, "b") == events[STOPPED] + events[FAILED]
+    assert data("export", STOPPED, "aaaa0001", "@3") == events[STOPPED]
     done = run("export", "--all", "-o", "all.jsonl")
     assert done.stdout == ""
     lines = (here / "all.jsonl").read_text().splitlines()
@@ -398,7 +460,7 @@ def test_export_is_asked_rightly(journal: Path) -> None:
     complaint("export", "--all", DONE, code=2)
     assert "the journal itself" in complaint("export", "--all", "-o", "runs.db")
     assert journal.read_bytes() == before
-    assert "not/there" in complaint("export", "--all", "-o", "not/there/x.jsonl")
+    assert "runjournal: not/there/x.jsonl: " in complaint("export", "--all", "-o", "not/there/x.jsonl")
 
 
 # --- recover ----------------------------------------------------------------------------------------------------------
@@ -496,6 +558,10 @@ def test_recover_says_what_is_wrong_with_the_graph(journal: Path, here: Path, mo
     failed = data("recover", "--graph", "app_of_cli:down", exit_code=1)
     assert [(one["run_id"], one["outcome"]) for one in failed] == [(FAILED, "failed")]
     assert "it is down" in failed[0]["reason"]
+    told = run("recover", "--graph", "app_of_cli:down").stderr
+    assert "runjournal: 1 run could not be settled by agent: " in told
+    assert "it is down" in told
+    assert "recover again" in told
     found = data("recover", "--graph", "app_of_cli:make")
     assert [(one["run_id"], one["graph"]) for one in found] == [(FAILED, "agent")]
     assert data("recover") == []
@@ -509,7 +575,7 @@ def test_view_writes_a_page(journal: Path, here: Path) -> None:
     path = data("view", STOPPED)[0]["path"]
     assert path == "run-aaaa0001.html"
     assert (here / path).read_text().lstrip().lower().startswith("<!doctype html")
-    assert data("view", STOPPED, DONE)[0]["runs"] == [STOPPED, DONE]
+    assert data("view", STOPPED, DONE, STOPPED)[0]["runs"] == [STOPPED, DONE]
     assert run("view", STOPPED, "-o", "-").stdout.lstrip().lower().startswith("<!doctype html")
     for mine in ("", "<!doctype html><p>mine, about runjournal and langchain-runjournal"):
         (here / "mine.html").write_text(mine)
@@ -632,6 +698,10 @@ def test_wrong_usage_is_two(journal: Path) -> None:
     assert "runjournal list --help" in complaint("list", "--nothing", code=2)
     assert "runjournal --help" in complaint("nothing", code=2)
     assert "runjournal show --help" in complaint("show", code=2)
+    for no_number in ("nan", "abc", "-1"):
+        complaint("stop", STOPPED, "--timeout", no_number, code=2)
+        complaint("list", code=2, env={"RUNJOURNAL_BUSY_TIMEOUT": no_number})
+        complaint("list", "--busy-timeout", no_number, code=2)
     nothing = run()
     assert (nothing.exit_code, nothing.stdout) == (2, "")
     assert "Commands:" in nothing.stderr

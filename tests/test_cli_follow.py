@@ -87,6 +87,11 @@ def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) ->
     again = command("follow", "live", "--after", "2")
     assert next_event(again)["data"] == {"text": "last words"}
     assert again.wait(PATIENCE) == 1
+    beyond = command("follow", "live", "--after", "99999")
+    _, told = beyond.communicate(timeout=PATIENCE)
+    assert "It ends at 3, and has nothing behind 99999." in told
+    assert "runjournal follow live --after 3" in told
+    assert (beyond.returncode, told.count("\n")) == (1, 1)
 
 
 def test_follow_ends_when_the_run_waits_for_a_human(command: Start, writer: Writer) -> None:

@@ -13,14 +13,15 @@ from typing import Any, Final, NoReturn
 import click
 
 from .. import __version__
-from ..errors import RunJournalError, StoreCorrupt, StoreNotWritable
+from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreNotWritable
 from ._keep import check, export, prune
 from ._list import list_runs
 from ._live import follow, stop
 from ._page import demo, view
 from ._recover import recover
 from ._settings import OneLine, Problem, Settings, common
-from ._show import show, transcript
+from ._show import show
+from ._transcript import transcript
 
 _SIGPIPE: Final = 141
 _INTERRUPTED: Final = 130
@@ -100,17 +101,23 @@ class Commands(click.Group):
 
 def _text(exc: Exception) -> str:
     if isinstance(exc, (RunJournalError, Problem)):
-        # What one does in a program is an option here.
-        said = str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
-        if isinstance(exc, StoreNotWritable):
-            said += " To look at a journal that is not yours, copy it and the files whose names begin with its name."
-        return said
+        return _in_options(exc)
     if isinstance(exc, OSError):
         where = f"{exc.filename}: " if exc.filename else ""
         is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
         to_do = "Free space there, or write elsewhere" if is_full else "Look at the path and its permissions"
         return f"{where}{exc.strerror or exc}. {to_do}, then try again."
     return f"{type(exc).__name__}: {exc}. That should not happen: `--debug` shows where it comes from."
+
+
+def _in_options(exc: Exception) -> str:
+    """What it says, with what one does in a program as what one does here."""
+    said = str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
+    if isinstance(exc, ForeignDatabase):
+        said = said.partition(" Give the journal a file")[0] + " Give the path of a journal with --journal."
+    if isinstance(exc, StoreNotWritable):
+        said += " To look at a journal that is not yours, copy it and the files whose names begin with its name."
+    return said
 
 
 def _complain(text: str, code: int = 1) -> int:

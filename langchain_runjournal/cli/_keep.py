@@ -207,6 +207,10 @@ def target(journal: RunJournal, output: str | None) -> Iterator[BinaryIO]:
         with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             yield file
         part.replace(path)
+    except OSError as exc:
+        if exc.filename == os.fspath(part):
+            exc.filename = os.fspath(path)  # the other one is nobody's but ours
+        raise
     finally:
         part.unlink(missing_ok=True)
 

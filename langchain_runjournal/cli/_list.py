@@ -41,7 +41,7 @@ def list_runs(settings: Settings, thread: str | None, status: str | None, limit:
         ids = Ids(journal)
         shown = runs if all else runs[:limit]
         if settings.as_json:
-            settings.lines([_json(run, ids) for run in shown])
+            settings.lines([_json(journal, run, ids) for run in shown])
         elif shown:
             settings.out.print(_table(journal, shown, ids, settings.out.width))
     if len(runs) > len(shown):
@@ -51,8 +51,8 @@ def list_runs(settings: Settings, thread: str | None, status: str | None, limit:
         settings.note(f"there is no run{fits}")
 
 
-def _json(run: Run, ids: Ids) -> str:
-    return to_json(run_data(run, ids.short(run.run_id)))
+def _json(journal: RunJournal, run: Run, ids: Ids) -> str:
+    return to_json(run_data(run, ids.short(run.run_id), owner_of(journal, run)))
 
 
 def _table(journal: RunJournal, runs: list[Run], ids: Ids, room: int) -> Table:

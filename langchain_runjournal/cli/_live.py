@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from .._journal import RunJournal
 from ..errors import RunAbandoned, StopTimeout
 from ..events import CAUSES, Cause, Run, RunStatus
-from ._find import Ids, RunId, find, tell_missing
+from ._find import Ids, RunId, find, owner_of, tell_missing
 from ._following import Following, JsonLines, People
-from ._settings import Problem, Settings, common, option
+from ._settings import Problem, Seconds, Settings, common, option
 from ._words import run_data, standing
 
 _FOLLOW = """\b
@@ -75,7 +76,7 @@ def follow(settings: Settings, run: str, after: int) -> int:
 @option("--wait/--no-wait", default=True, help="Wait until it is over and its thread whole.", show_default=True)
 @option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(0, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -89,7 +90,7 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
         before = find(journal, run)
         name = before.run_id
         if before.ended or before.status == RunStatus.PAUSED:
-            _tell(settings, before, Ids(journal))
+            _tell(settings, journal, before)
             settings.note(f"nothing to stop: {'it has ended already' if before.ended else 'it waits for a human'}")
             return 0
         try:
@@ -106,7 +107,7 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
                 f"Run {name} was asked to stop, and has not ended within {timeout:g} s. The request stays: wait longer with "
                 "--timeout. A run that start_run did not begin has to listen with on_stop."
             ) from None
-        _tell(settings, after, Ids(journal))
+        _tell(settings, journal, after)
         if not wait:
             settings.note("asked to stop; `runjournal show` says when it has")
         elif after.ended and not after.settled:
@@ -114,8 +115,8 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
     return 0
 
 
-def _tell(settings: Settings, run: Run, ids: Ids) -> None:
+def _tell(settings: Settings, journal: RunJournal, run: Run) -> None:
     if settings.as_json:
-        settings.line(run_data(run, ids.short(run.run_id)))
+        settings.line(run_data(run, Ids(journal).short(run.run_id), owner_of(journal, run)))
     else:
         settings.row(run.run_id, standing(run))

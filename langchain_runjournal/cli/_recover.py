@@ -36,6 +36,7 @@ named: 1 while some are left. `module:attribute` is looked up from the current d
 with a checkpointer, a function that gives one, or a context manager (also an async one) that does.
 """
 _LOOK: Final = 0.2
+_REASONS: Final = 3
 _LEFT: Final = (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED)
 
 
@@ -60,18 +61,28 @@ def recover(settings: Settings, graph: str | None) -> int:
             _tell(settings, run.run_id, run.thread_id, "ended", "crash", graph=None)
         for run in left:
             _tell(settings, run.run_id, run.thread_id, "needs_graph", None, graph=_graph_name(run))
+    failed = [settlement for settlement in settlements if not settlement.is_final]
+    _tell_what_is_left(settings, name, left, failed)
+    if unsettled:
+        whose = f"{plural(len(unsettled), 'run')} that ended belong to a process that lives"
+        settings.note(f"{whose}: the next message of the thread settles it, there")
+    elif not left and not ended and not settlements:
+        settings.note("nothing to recover")
+    return 1 if left or failed else 0
+
+
+def _tell_what_is_left(settings: Settings, name: str | None, left: Sequence[Run], failed: Sequence[Settlement]) -> None:
+    """What there is still to do, for a person. `name`: of the graph that was given."""
     if left:
         names = ", ".join(sorted({_graph_name(run) for run in left}))
         whose = "its" if len(left) == 1 else "their"
         needed = f"settled by {whose} graph" if name is None else f"settled by another graph than {name}"
         to_do = f"{names}. Use `runjournal recover --graph module:attribute`."
         settings.say(f"runjournal: {plural(len(left), 'run')} must be {needed}: {to_do}", "yellow")
-    if unsettled:
-        whose = f"{plural(len(unsettled), 'run')} that ended belong to a process that lives"
-        settings.note(f"{whose}: the next message of the thread settles it, there")
-    elif not left and not ended and not settlements:
-        settings.note("nothing to recover")
-    return 1 if left or not all(settlement.is_final for settlement in settlements) else 0
+    if failed:
+        why = "; ".join(sorted({settlement.reason or settlement.outcome for settlement in failed})[:_REASONS])
+        to_do = "Mend that, or give the graph whose checkpointer holds the thread, and recover again."
+        settings.say(f"runjournal: {plural(len(failed), 'run')} could not be settled by {name}: {why}. {to_do}", "yellow")
 
 
 def _graph_name(run: Run) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from .._journal import RunJournal
 from .._wording import plural
-from ..errors import StoreCorrupt
+from ..errors import StoreCorrupt, UnknownStore
 from ..stores import _sqlite_path
 from ._words import one_line, to_json
 
@@ -139,7 +140,11 @@ class Settings:
         url = given or DEFAULT
         if url.strip() == ":memory:":
             raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
-        path = _sqlite_path(url)
+        try:
+            path = _sqlite_path(url)
+        except UnknownStore as exc:
+            instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db"
+            raise click.UsageError(f"{url!r} names no journal: {exc.reason}. {instead}") from exc
         if path.is_dir():
             raise Problem(f"{path} is a directory. Give the path of a journal in it, for example {path / DEFAULT}.")
         what_to_do = "Give the path of one with --journal, or set RUNJOURNAL_URL."
@@ -214,6 +219,15 @@ def _common(*names: str, **more: Any) -> Callable[[_F], _F]:
     return option(*names, callback=_note, expose_value=False, **more)
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds, which NaN is not: it compares with nothing, and so lies in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(number) else number
+
+
 _COMMON: Final = (
     _common(
         "--journal",
@@ -229,7 +243,7 @@ _COMMON: Final = (
     ),
     _common(
         "--busy-timeout",
-        type=click.FloatRange(0, 1_000_000, min_open=True),  # no NaN lies between two numbers
+        type=Seconds(0, 1_000_000, min_open=True),
         metavar="SECONDS",
         envvar="RUNJOURNAL_BUSY_TIMEOUT",
         help="How long to wait for another process that has locked the journal. Without it: 5.",

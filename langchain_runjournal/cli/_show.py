@@ -1,4 +1,4 @@
-"""`runjournal show` and `runjournal transcript`: one run, as a whole, and what was said in it."""
+"""`runjournal show`: one run, as a whole."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from .. import _messages, _transcript
 from .._drawn import ModelCall, ToolCall
-from .._spoken import text_of
 from .._timeline import Timeline, timeline
 from .._wording import duration
 from ..events import GRAPH, Run, RunStatus
@@ -22,18 +20,10 @@ from ._find import Ids, RunId, events_of, find, owner_and_process
 from ._settings import Settings, common
 from ._words import STYLES, ago, clean, moment, number, one_line, run_data, standing, tokens
 
-if TYPE_CHECKING:
-    from langchain_core.messages import BaseMessage
-
 _SHOW: Final = """\b
 Examples:
   runjournal show @last
   runjournal show 019a2b --json | jq .calls
-"""
-_TRANSCRIPT: Final = """\b
-Examples:
-  runjournal transcript @last
-  runjournal transcript 019a2b --json | jq -r 'select(.type == "ai").data.content'
 """
 _OUTCOMES: Final = {
     "complete": "green",
@@ -60,8 +50,7 @@ def show(settings: Settings, run: str) -> None:
         if settings.as_json:
             settings.line(
                 {
-                    **run_data(found, Ids(journal).short(found.run_id)),
-                    "owner_state": owner,
+                    **run_data(found, Ids(journal).short(found.run_id), owner),
                     "owner_process": process,
                     "problem": _problem(line),
                     "inputs": _inputs(line),
@@ -94,7 +83,7 @@ class _Call:
         if isinstance(of, ModelCall):
             role = "" if of.role == "answer" else f" ({one_line(of.role)})"
             return Text(one_line(of.model), style="bold").append(role, style="not bold dim")
-        args = "" if of.args is None else one_line(_arguments(of.args), 60)
+        args = "" if of.args is None else one_line(arguments(of.args), 60)
         return Text(f"  {one_line(of.name)}").append(args, style="dim")
 
     def size(self) -> str:
@@ -246,7 +235,8 @@ def _calls(settings: Settings, calls: list[_Call]) -> None:
     settings.out.print(table)
 
 
-def _arguments(args: Any) -> str:
+def arguments(args: Any) -> str:
+    """What a tool was asked with, in brackets."""
     if isinstance(args, Mapping):
         return (
             "("
@@ -281,67 +271,3 @@ def next_steps(run: Run, owner: str) -> list[str]:
     if owner == "alive" and run.stop is None:
         return [f"it is at work: `runjournal follow {name}`, or `runjournal stop {name}`"]
     return []
-
-
-# --- transcript -------------------------------------------------------------------------------------------------------
-
-
-@click.command(epilog=_TRANSCRIPT, short_help="The messages of a run.")
-@click.argument("run", type=RunId())
-@common
-@click.pass_obj
-def transcript(settings: Settings, run: str) -> None:
-    """The messages of a run: what was asked, said and returned, with what was cut off. As JSON: LangChain's own dicts."""
-    with settings.open() as journal:
-        found = find(journal, run)
-        events = events_of(settings, journal, found)
-        messages = _messages.load(found.run_id, _transcript.transcript(found.run_id, events))
-    if settings.as_json:
-        from langchain_core.messages import message_to_dict
-
-        for message in messages:
-            settings.line(message_to_dict(message))
-        return
-    for place, message in enumerate(messages):
-        if place:
-            settings.out.print()
-        _message(settings, message)
-    if not messages:
-        settings.note("there is no message in this run yet")
-
-
-_ROLES: Final = {"human": "bold cyan", "ai": "bold green", "tool": "bold blue", "system": "bold"}
-
-
-def _message(settings: Settings, message: BaseMessage) -> None:
-    heading = Text(one_line(message.type), style=_ROLES.get(message.type, "bold"))
-    if message.type == "tool" and message.name:
-        heading.append(f" {one_line(message.name)}", style="blue")
-    if getattr(message, "status", None) == "error":
-        heading.append(" failed", style="red")
-    mark = message.additional_kwargs.get("runjournal")
-    if isinstance(mark, Mapping):
-        heading.append(f" ({_origin(mark)})", style="yellow")
-    settings.out.print(heading)
-    text = text_of(message.content)
-    if text:
-        settings.out.print(Text(clean(text)), soft_wrap=not settings.out.is_terminal)
-    requests = [*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())]
-    for request in requests:
-        asked = f"→ {request.get('name')}{_arguments(request.get('args'))}"
-        settings.out.print(Text(one_line(asked), style="dim"), soft_wrap=not settings.out.is_terminal)
-    left_out = mark.get("calls") if isinstance(mark, Mapping) else None
-    for request in left_out if isinstance(left_out, list) else ():
-        if isinstance(request, Mapping):
-            settings.out.print(Text(one_line(f"→ {request.get('name')}(…), left out: nothing has run it"), style="dim"))
-
-
-def _origin(mark: Mapping[str, Any]) -> str:
-    reason = one_line(str(mark.get("reason") or ""))
-    match mark.get("origin"):
-        case "partial":
-            return f"not complete yet: {reason}" if reason == "running" else f"cut off: {reason}"
-        case "synthetic":
-            return "made up: the real result was never to be had"
-        case origin:
-            return one_line(str(origin))

@@ -109,8 +109,8 @@ STYLES: Final = {"running": "cyan", "paused": "yellow", "completed": "green", "i
 """The colour of each status."""
 
 
-def run_data(run: Run, short: str) -> dict[str, Any]:
-    """A run for a program. The keys stay as they are; what is not known is null."""
+def run_data(run: Run, short: str, owner: str) -> dict[str, Any]:
+    """A run for a program. `owner`: how it is with its owner. The keys stay as they are; what is not known is null."""
     return {
         "run_id": run.run_id,
         "short_id": short,
@@ -122,10 +122,11 @@ def run_data(run: Run, short: str) -> dict[str, Any]:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "events": run.last_seq,
-        "settled": run.settled,
+        "settled": run.settled if run.ended else None,  # nobody knows yet what its thread will lack
         "stop": run.stop,
         "lost": run.lost,
         "owner": run.owner,
+        "owner_state": owner,
         "epoch": run.epoch,
         "continues": run.continues,
         "usage": dict(run.usage),
