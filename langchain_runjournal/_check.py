@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from . import _fold, _messages, _transcript
@@ -75,20 +75,21 @@ class Tally:
         if self.last > run.last_seq or self._begins_late:
             return []  # it has gone on meanwhile, or what was not looked at may say it
         if self._told is None:
-            return ["has no event left"] if _has_spoken(run) else []
+            spoken = _odd(run, _fold.begin(run.run_id, run.started_at), "error", "ended_at", "usage")
+            return ["has no event left"] if spoken else []
         if run.ended and not self._told.ended:
             return [f"lacks its end: it is {run.status}, and the last event that is left is {self.last}"]
         if self._has_gaps:
             return []  # what is missing would have said it
-        odd = [name for name in _TOLD if getattr(run, name) != getattr(self._told, name)]
+        odd = _odd(run, self._told)
         said, has = (", ".join(f"{name} {getattr(one, name)!s}" for name in odd) for one in (self._told, run))
         return [f"does not agree with its events: they say {said}, and its row {has}"] if odd else []
 
 
-def _has_spoken(run: Run) -> bool:
-    """Whether a row says what only events can have said: one that `Store.begin` has placed knows its beginning already."""
-    begun = _fold.begin(run.run_id, run.started_at)
-    return any(getattr(run, name) != getattr(begun, name) for name in (*_TOLD[1:], "error", "ended_at", "usage"))
+def _odd(run: Run, told: Run, *more: str) -> list[str]:
+    """In what a row says something else than its events do. What is known when a run begins, they need not say again."""
+    told = replace(told, thread_id=told.thread_id or run.thread_id)
+    return [name for name in (*_TOLD, *more) if getattr(run, name) != getattr(told, name)]
 
 
 def read_on(journal: RunJournal, run_id: str, after: int, limit: int) -> list[Event]:

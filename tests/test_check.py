@@ -96,6 +96,19 @@ def test_a_run_without_an_event_is_damage_if_it_has_spoken(db: Path, journals: J
     ]
 
 
+def test_a_run_that_was_ended_before_it_said_a_word_is_whole(journals: Journals) -> None:
+    """Its thread is known from its row alone: its process was killed between the two."""
+    with journals() as journal:
+        begun = Run(run_id="begun", thread_id="t", name="agent", owner=journal.owner_id, started_at=1.0)
+        assert journal._store.begin(begun, ()) == []
+    journal = journals()
+    assert found(journal) == [("abandoned", "begun")]
+    assert journal.claim("begun")
+    journal.append(Event(run_id="begun", kind="run.end", data={"status": "interrupted", "cause": "crash"}))
+    journal.flush()
+    assert (list(check(journal)), journal.run("begun").thread_id) == ([], "t")
+
+
 @pytest.mark.parametrize(
     "damage",
     [
