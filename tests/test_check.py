@@ -128,7 +128,7 @@ def test_a_run_whose_row_is_damaged_is_named_and_the_others_are_looked_at(db: Pa
     by_hand(db, f"UPDATE runs SET {damage} WHERE run_id = 'bad'")
     journal = journals()
     problems = {problem.what: problem for problem in check(journal)}
-    assert problems["damage"].text.startswith("what run bad says of itself cannot be read (")
+    assert problems["damage"].text.startswith("the row of run bad cannot be read (")
     assert (problems["unsettled"].run_id, len(problems)) == ("good", 2)
     assert [run.run_id for run in journal.runs()] == ["good"]
     with pytest.raises(errors.StoreCorrupt, match="run bad"):

@@ -118,7 +118,17 @@ ROWS = {
 def test_a_run_whose_row_is_damaged_is_left_out(damage: str) -> None:
     """It is named, once, by whatever looks at all of them, and the others are as they were."""
     by_hand(f"UPDATE runs SET {damage} WHERE run_id = 'cut'")
-    for command in ("list", "export --all", "show @last", "show wel", "transcript well", "follow well", "view well -o -"):
+    for command in (
+        "list",
+        "export --all",
+        "show @last",
+        "show wel",
+        "show well",
+        "stop well",
+        "transcript well",
+        "follow well",
+        "view well",
+    ):
         done = run(*command.split())
         assert "well" in done.stdout or "sunny" in done.stdout, (command, done.output)
         assert "should not happen" not in done.stderr

@@ -78,6 +78,14 @@ class Ids:
         return self._sorted[first:last]
 
 
+def short_id(settings: Settings, journal: RunJournal, run_id: str) -> str:
+    """As much of an id as no other run has. That another one is damaged is not said for that."""
+    before = len(settings.damage)
+    short = Ids(journal).short(run_id)
+    del settings.damage[before:]
+    return short
+
+
 def find(journal: RunJournal, name: str) -> Run:
     """The run that is meant."""
     if not name:

@@ -7,7 +7,7 @@ import click
 from .._journal import RunJournal
 from ..errors import RunAbandoned, StopTimeout
 from ..events import CAUSES, Cause, Run, RunStatus
-from ._find import Ids, RunId, find, owner_of, tell_missing
+from ._find import RunId, find, owner_of, short_id, tell_missing
 from ._following import Following, JsonLines, People
 from ._settings import Problem, Seconds, Settings, common, option
 from ._words import run_data, standing
@@ -117,6 +117,6 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
 
 def _tell(settings: Settings, journal: RunJournal, run: Run) -> None:
     if settings.as_json:
-        settings.line(run_data(run, Ids(journal).short(run.run_id), owner_of(journal, run)))
+        settings.line(run_data(run, short_id(settings, journal, run.run_id), owner_of(journal, run)))
     else:
         settings.row(run.run_id, standing(run))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ._find import Ids, RunId, events_of, find_all
+from ._find import RunId, events_of, find_all, short_id
 from ._keep import target
 from ._settings import Problem, Settings, common, option, write_all
 
@@ -42,7 +42,7 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
 
     with settings.open() as journal:
         found = find_all(journal, runs)
-        name = output or f"run-{_file_name(Ids(journal).short(found[0].run_id))}.html"
+        name = output or f"run-{_file_name(short_id(settings, journal, found[0].run_id))}.html"
         path = Path(name)
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise Problem(f"{path} exists and is no page of this command. Choose another file, or use --force.")

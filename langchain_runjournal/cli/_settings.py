@@ -192,13 +192,13 @@ class OneLine(logging.Handler):
         """Say it."""
         text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, StoreCorrupt):
+            # Not yet: whatever the command does next may stumble over the same.
+            self._settings.damage.append(f"{text}: {error.reason}; see `runjournal check`")
+            return
         if error is not None:
             text += f" ({error})"
-        if isinstance(error, StoreCorrupt):
-            # Whatever the command does next will stumble over the same.
-            self._settings.damage.append(text)
-        else:
-            self._settings.say(f"runjournal: {record.levelname.lower()}: {text}", "yellow")
+        self._settings.say(f"runjournal: {record.levelname.lower()}: {text}", "yellow")
 
 
 def _note(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -16,7 +16,7 @@ from .._drawn import ModelCall, ToolCall
 from .._timeline import Timeline, timeline
 from .._wording import duration
 from ..events import GRAPH, Run, RunStatus
-from ._find import Ids, RunId, events_of, find, owner_and_process
+from ._find import RunId, events_of, find, owner_and_process, short_id
 from ._settings import Settings, common
 from ._words import STYLES, ago, clean, moment, number, one_line, run_data, standing, tokens
 
@@ -50,7 +50,7 @@ def show(settings: Settings, run: str) -> None:
         if settings.as_json:
             settings.line(
                 {
-                    **run_data(found, Ids(journal).short(found.run_id), owner),
+                    **run_data(found, short_id(settings, journal, found.run_id), owner),
                     "owner_process": process,
                     "problem": _problem(line),
                     "inputs": _inputs(line),

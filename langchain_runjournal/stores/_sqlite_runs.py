@@ -100,7 +100,7 @@ def damaged_runs(con: sqlite3.Connection) -> Iterator[str]:
 
 def unreadable(run_id: str, why: str) -> str:
     """What is wrong, as the reason of an error."""
-    return f"what run {run_id} says of itself cannot be read ({why})"
+    return f"the row of run {run_id} cannot be read ({why})"
 
 
 def is_no_text(exc: sqlite3.Error) -> bool:

@@ -331,9 +331,11 @@ class SqliteStore:
         values = {"thread_id": thread_id, "status": status and status.value, "most": -1 if limit is None else limit}
         with self._snapshot() as con:
             runs, damaged = runs_of(con, RUNS[thread_id is not None, status is not None], values)
-        for run_id in damaged.keys() - self._left_out:
+        for run_id, why in damaged.items():
+            if run_id in self._left_out:
+                continue
             self._left_out.add(run_id)
-            reason = unreadable(run_id, damaged[run_id])
+            reason = unreadable(run_id, why)
             logger.error("run %s is left out", run_id, exc_info=StoreCorrupt(path=str(self._path), reason=reason))
         return runs
 
