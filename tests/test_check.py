@@ -168,14 +168,31 @@ def test_a_gap_is_not_read_over(db: Path, journals: Journals) -> None:
     """Nobody takes a part for the whole; what is there on both sides of it can be read, also after the file was tidied."""
     with journals() as journal:
         filled(journal, "r", events=20)
-    by_hand(db, "INSERT INTO live VALUES (1, 1, 24, 24, 0, 0, '', '24,null', '[\"run.settled\",{}]')")
+    for seq in (24, 26):
+        by_hand(db, f"INSERT INTO live VALUES ({seq}, 1, {seq}, {seq}, 0, 0, '', '{seq},null', '[\"run.settled\",{{}}]')")
     for _ in range(2):
         with journals() as journal:
             with pytest.raises(errors.EventsMissing) as caught:
                 journal.read("r")
             assert (caught.value.after, caught.value.found) == (22, 24)
             assert len(journal.read("r", limit=22)) == 22
-            assert [event.seq for event in journal.read("r", after=23)] == [24]
+            assert [event.seq for event in journal.read("r", after=23, limit=1)] == [24]
+            assert [event.seq for event in journal.read("r", after=25)] == [26]
+    with closing(sqlite3.connect(db)) as con:
+        assert con.execute("SELECT (SELECT count(*) FROM live), count(*) FROM segments").fetchone() == (0, 3)
+
+
+def test_what_is_missing_is_said_once(db: Path, journals: Journals) -> None:
+    """And not what it would have said as well."""
+    for kind in ("run.start", "run.lost", "run.end"):
+        with journals() as journal:  # each close leaves a row of its own
+            assert kind == "run.start" or journal.claim("r")
+            journal.append(Event(run_id="r", kind=kind, data={"events": 5} if kind == "run.lost" else {}))
+    by_hand(db, "DELETE FROM segments WHERE first = 2")
+    assert [(one.what, one.text) for one in check(journals())] == [
+        ("damage", "it has a gap: 1 is followed by 3"),
+        ("lost", "5 events could not be kept"),
+    ]
 
 
 def test_a_damaged_body_is_found_and_the_other_runs_are_looked_at(db: Path, journals: Journals) -> None:

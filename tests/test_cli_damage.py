@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from langchain_runjournal import Event, RunJournal
+from langchain_runjournal.cli._following import Following
 from tests._cli import run, write
 
 READERS = ("show cut", "export cut", "follow cut", "transcript cut", "view cut -o -")
@@ -88,6 +89,18 @@ def test_to_follow_from_somewhere_is_no_way_round(after: str) -> None:
     assert done.stderr == f"runjournal: {LOST[4]}; see `runjournal check`\n"
     there = [seq for seq in (1, 2, 3, 7, 8, 9, 10, 11) if seq > int(after)]
     assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == there
+
+
+def test_to_follow_from_somewhere_beyond_is_no_gap() -> None:
+    """What comes before that is not waited for, and not missed."""
+    with RunJournal("runs.db") as journal:
+        journal.append(Event(run_id="new", kind="run.start"))
+        journal.flush()
+        following = Following(journal, journal.run("new"), 3)
+        for kind in ("run.stop", "run.stop", "run.settled", "run.end"):
+            journal.append(Event(run_id="new", kind=kind))
+        assert [event.seq for page in following for event in page] == [4, 5]
+        assert (following.tally.take_gaps(), following.tally.differences(following.run)) == ([], [])
 
 
 def test_an_export_of_a_damaged_journal_is_what_can_be_read(here: Path) -> None:

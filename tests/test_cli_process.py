@@ -203,3 +203,13 @@ def test_what_is_closed_is_nobody_there(home: Path, closed: str, args: list[str]
     done = subprocess.run(["bash", "-c", command], cwd=home, env=environment(), capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert b"Error" not in done.stderr
+
+
+def test_an_input_that_is_closed_is_an_empty_one(home: Path) -> None:
+    """For a program that is brought in to recover, say; and its number is not that of the journal's file."""
+    (home / "reads.py").write_text(
+        "import os, sys\nassert sys.stdin.read() == ''\nassert os.read(0, 1) == b''\nnumber = 3\n"
+    )
+    command = f"{shlex.join([*COMMAND, 'recover', '--graph', 'reads:number'])} <&-"
+    done = subprocess.run(["bash", "-c", command], cwd=home, env=environment(), capture_output=True, timeout=PATIENCE)
+    assert b"is no graph, but a int" in done.stderr
