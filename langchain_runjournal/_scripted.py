@@ -195,7 +195,8 @@ class ScriptedChatModel(BaseChatModel):
         answer = self._answer(messages)
         steps: Sequence[Step] = [answer] if isinstance(answer, str) else answer
         in_blocks = self.blocks or self.output_version == "v1" or any(isinstance(step, Reasoning) for step in steps)
-        # Unlike in each answer, the same in each run of a test, and in a thread that another process goes on with.
+        # Ids of calls are others in each answer and the same in each run of a test. At least the length of the history, so
+        # that they are others too where a new process goes on with a thread.
         number = self._ids.next(least=len(messages))
         said, calls = 0, 0
         for step, index in _numbered(steps, in_blocks):
