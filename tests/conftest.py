@@ -11,7 +11,6 @@ import pytest
 
 from langchain_runjournal import RunJournal
 
-
 # Whoever starts us in the background of a script has Ctrl-C ignored, and with us all processes that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

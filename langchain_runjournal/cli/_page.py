@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ._find import RunId, events_of, find_all, short_id
+from ._find import RunId, events_of, find_all, owner_of, short_id
 from ._keep import target
 from ._settings import Problem, Settings, common, option, write_all
 
@@ -47,7 +47,8 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise Problem(f"{path} exists and is no page of this command. Choose another file, or use --force.")
         with target(journal, name) as file:
-            html = page((run, events_of(settings, journal, run)) for run in found)
+            gone = {run.run_id for run in found if owner_of(journal, run) == "gone"}
+            html = page(((run, events_of(settings, journal, run)) for run in found), gone=gone)
             write_all(file, html.encode("utf-8", "replace"))
     if name == "-":
         return

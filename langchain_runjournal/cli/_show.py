@@ -229,7 +229,7 @@ def _calls(settings: Settings, calls: list[_Call]) -> None:
             outcome.append(f" ({one_line(call.why, 80)})")
         if call.of.late:
             outcome.append(" late", style="dim")
-        took = duration(call.of.ended - call.of.began)
+        took = "" if call.of.lasts is None else duration(call.of.lasts)
         table.add_row(f"+{duration(call.of.began)}", call.name(), took, outcome, Text(call.size(), style="dim"))
     settings.out.print()
     settings.out.print(table)
