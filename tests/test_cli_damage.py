@@ -145,7 +145,7 @@ def test_a_run_whose_row_is_damaged_is_left_out(damage: str) -> None:
         done = run(*command.split())
         assert "well" in done.stdout or "sunny" in done.stdout, (command, done.output)
         assert "should not happen" not in done.stderr
-        assert "secret" not in done.output
+        assert "secret" not in done.stdout + done.stderr
         looks_at_all = command in ("list", "export --all", "show @last", "show wel")
         assert (done.exit_code, done.stderr.count("run cut is left out")) == (looks_at_all, looks_at_all), command
     said = run("show", "cut")
@@ -163,9 +163,9 @@ def test_text_that_is_none_is_damage_and_is_not_shown() -> None:
     for command in (*READERS, "check"):
         done = run(*command.split())
         assert done.exit_code == 1
-        assert "not UTF-8" in done.output
-        assert "permissions" not in done.output
-        assert "secret" not in done.output
+        assert "not UTF-8" in done.stdout + done.stderr
+        assert "permissions" not in done.stdout + done.stderr
+        assert "secret" not in done.stdout + done.stderr
 
 
 def test_a_table_that_is_missing_is_one_problem() -> None:

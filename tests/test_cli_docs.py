@@ -67,6 +67,7 @@ def typed(lines: list[str], home: Path) -> None:
         assert done.stdout or done.stderr or not line.startswith("runjournal"), line
 
 
+@pytest.mark.slow
 def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
     """On the journal of the program that the page begins with."""
     (tmp_path / "my_app.py").write_text(re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[0])
@@ -74,6 +75,7 @@ def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
     assert (tmp_path / "runs.html").exists()
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
     """After its first snippet, on the journal that this leaves. Setting up is what whoever runs this has done."""
     page = (ROOT / "README.md").read_text()

@@ -18,6 +18,8 @@ from langchain_runjournal.demo import chat
 from ._terminal import Terminal
 from .test_demo_chat import MODULE, PROMPT, pipe, sit, squeezed
 
+pytestmark = pytest.mark.slow  # a process for each
+
 
 def say(directory: Path, *lines: str, new: bool = False) -> str:
     """Lines instead of a keyboard; gives what is shown."""
@@ -26,7 +28,6 @@ def say(directory: Path, *lines: str, new: bool = False) -> str:
     return squeezed(done.stdout)
 
 
-@pytest.mark.slow
 def test_the_conversation_that_was_killed_is_the_one_shown(tmp_path: Path) -> None:
     """Also if another chat, begun at the same time, has spoken after the kill."""
     with sit(tmp_path) as one, sit(tmp_path) as other:
@@ -48,7 +49,6 @@ def test_the_conversation_that_was_killed_is_the_one_shown(tmp_path: Path) -> No
         assert other.end() == 0
 
 
-@pytest.mark.slow
 def test_a_new_conversation_does_not_hide_what_is_recovered(tmp_path: Path) -> None:
     """Begun anew after a kill, the chat says how to get to it."""
     killed = pipe("/kill count to 900\n", "--directory", str(tmp_path), pace="0.3")
@@ -120,7 +120,6 @@ def marks_pastes(terminal: Terminal) -> bool:
     return terminal.raw.rfind("\x1b[?2004h") > terminal.raw.rfind("\x1b[?2004l")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not can_paste(), reason="this Python's readline cannot tell")
 def test_what_is_pasted_is_one_message(tmp_path: Path) -> None:
     """However many lines it has, at the prompt and while an answer streams; and it can be changed before it is sent."""

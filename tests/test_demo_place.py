@@ -19,6 +19,8 @@ from langchain_runjournal.demo import chat, play
 
 from ._terminal import Terminal
 
+pytestmark = pytest.mark.slow  # a process for each
+
 MODULE = "langchain_runjournal.demo"
 CHOOSE = "Choose another --directory."
 SHOWN = {"play": "An agent is cut off", "chat": "A chat with"}
@@ -188,7 +190,6 @@ def test_a_journal_that_is_damaged_is_told(kind: str, tmp_path: Path) -> None:
     assert "another --directory" in said
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_among_the_temporary_files(tmp_path: Path) -> None:
     """A directory that nobody has named is gone again if the demonstration does not come to its end."""
     with Terminal(MODULE, RUNJOURNAL_DEMO_PACE="0.15", TMPDIR=str(tmp_path)) as terminal:

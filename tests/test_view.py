@@ -450,6 +450,7 @@ def odd_events(draw: Any) -> list[Event]:
     return events
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(odd_events())
 def test_whatever_the_events_hold_there_is_a_picture(events: list[Event]) -> None:

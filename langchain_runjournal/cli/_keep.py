@@ -52,10 +52,11 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 @contextmanager
 def bar(settings: Settings, what: str, *, wanted: bool = True) -> Iterator[Callable[[int, int], object]]:
     """A bar on stderr, on a terminal: call what this yields with what is done, and of how much."""
+    if not (wanted and settings.talk.is_terminal):  # one that is disabled prints an empty line in some releases of rich
+        yield lambda done, total: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, console=settings.talk, transient=True, disable=not (wanted and settings.talk.is_terminal)
-    ) as progress:
+    with Progress(*columns, console=settings.talk, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
