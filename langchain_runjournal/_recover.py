@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from ._lane import Lane
+from ._segments import unpack
 from ._spool import CALL, OPEN, Record, SpoolScan
-from .errors import RunFenced, SeqGap
+from .errors import EventsMissing, RunFenced, SeqGap
 from .events import DELTA, Kind
 from .stores import Store
 
@@ -161,9 +162,19 @@ class _Found:
             for lane in lanes:
                 if lane.run_id in gone:
                     refused.add(lane.run_id)
+                    if self._is_there(lane):
+                        continue
                     self.problems.append(f"{len(lane.pend) // 2} events of run {lane.run_id} were not kept: {why}")
         for lane in self._lanes.values():
             if lane.run_id not in refused and lane.pend:
                 self.events += len(lane.pend) // 2
                 self.runs[lane.run_id] = None
             lane.restart(lane.seq)
+
+    def _is_there(self, lane: Lane) -> bool:
+        """Whether somebody who has claimed the run meanwhile had brought in the same before."""
+        ours = [event for row in lane.take() for event in unpack(row)]
+        try:
+            return self._store.read(lane.run_id, ours[0].seq - 1, len(ours)) == ours
+        except EventsMissing:
+            return False

@@ -9,7 +9,7 @@ import logging
 import mmap
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -19,10 +19,11 @@ from langchain_runjournal import Event, RunJournal, _spool
 from langchain_runjournal._intake import Intake
 from langchain_runjournal._lane import Lane
 from langchain_runjournal._recover import drain
+from langchain_runjournal._segments import Segment, pack
 from langchain_runjournal._spool import OPEN, TEXT, VALUE, Spool, SpoolScan, spool_files
 from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.sqlite import SqliteStore
-from langchain_runjournal.testing import FaultyStore
+from langchain_runjournal.testing import FaultyStore, numbered
 
 OWNER = b"o" * 16
 
@@ -202,6 +203,50 @@ def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
     assert seqs(store) == list(range(1, 11))
     assert seqs(store, "other") == [1, 2, 3, 4, 5]
     assert report.problem == "10 events of run r were not kept: the events after seq 10 are missing"
+
+
+class Overtaken(FaultyStore):
+    """Before it stores anything, somebody else does something."""
+
+    def __init__(self, inner: Store, does: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._does = does
+
+    def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
+        does, self._does = self._does, int
+        does()
+        self.inner.append(owner_id, segments)
+
+
+def test_who_is_overtaken_in_a_recovery_has_nothing_to_complain_of(store: SqliteStore) -> None:
+    """Somebody else has brought in the same, has claimed the run and gone on with it: nothing is lost."""
+    put_run(spool_at(store), 2)
+    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    put_run(spool_at(store), 5)
+
+    def overtake() -> None:
+        assert drain(store, OWNER.hex(), paths(store)).problem is None
+        assert store.claim("r", "another", 1)
+        store.append("another", [pack("r", 2, numbered("r", ["llm.ai.delta"], 6))])
+
+    report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
+    assert (report.events, report.problem, paths(store)) == (0, None, [])
+    assert seqs(store) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_a_claim_has_shut_out_is_told(store: SqliteStore) -> None:
+    """Somebody who took the run without it has written something else in its place: the spool is kept."""
+    put_run(spool_at(store), 2)
+    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    put_run(spool_at(store), 5)
+
+    def overtake() -> None:
+        assert store.claim("r", "another", 1)
+        store.append("another", [pack("r", 2, numbered("r", ["run.end"], 3))])
+
+    report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
+    assert "were not kept: another process had claimed the run" in (report.problem or "")
+    assert all(Path(f"{path}-damaged").exists() for path in report.files)
 
 
 @pytest.mark.parametrize("content", [b"short", b"x" * 5000, b"RJSPOOL1" + b"\xff" * 5000])
