@@ -10,7 +10,7 @@ from ._axis import Axis
 from ._drawn import ModelCall, ToolCall
 from ._timeline import Mark, Timeline
 from ._view_html import Place, apart, badge, brief, duration, number, percent, safe, since
-from ._view_words import OUTCOMES, mark_words, model_words, tool_name, tool_words
+from ._view_words import OUTCOMES, how_long, mark_words, model_words, tool_name, tool_words
 from ._wording import plural
 
 _MOST_BOXES: Final = 240
@@ -168,7 +168,7 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
     said = [apart(brief(call.model)), *([apart(brief(call.role))] if call.role != "answer" else [])]
-    said += [duration(call.lasts)] if call.lasts is not None else []
+    said += how_long(call)
     said += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
     return kind, " · ".join(said), model_words(call), inner
 
@@ -193,7 +193,7 @@ def _tools(line: Timeline) -> str:
 def _tool_box(tool: ToolCall, *, is_alone: bool) -> _Box:
     name = apart(brief(tool.name)) if is_alone else tool_name(tool)
     kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
-    return kind, " · ".join([name, *([duration(tool.lasts)] if tool.lasts is not None else [])]), tool_words(tool), ""
+    return kind, " · ".join([name, *how_long(tool)]), tool_words(tool), ""
 
 
 def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:

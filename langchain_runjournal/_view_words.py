@@ -67,9 +67,10 @@ def headline(run: Run, line: Timeline | None) -> str:
 
 
 def _after(run: Run, line: Timeline | None) -> str:
-    if line is None:  # where it was cut off, its events would say
-        is_known = run.ended_at is not None and str(run.status) == "completed"
-        return duration(max(0.0, run.ended_at - run.started_at)) if is_known and run.ended_at is not None else ""
+    if line is None:
+        if run.ended_at is None or str(run.status) != "completed":
+            return ""  # where it was cut off, its events would say
+        return duration(max(0.0, run.ended_at - run.started_at))
     until = line.cut if line.cut is not None else line.ended
     if str(run.status) == "paused":
         until = next((mark.at for mark in reversed(line.marks) if mark.kind == "pause"), until)
@@ -159,7 +160,7 @@ def _value(interrupt: object) -> str:
 
 def model_words(call: ModelCall) -> str:
     """A model call in a line; not safe yet."""
-    told = [apart(brief(call.model)), OUTCOMES[call.outcome], *_lasts(call)]
+    told = [apart(brief(call.model)), OUTCOMES[call.outcome], *how_long(call)]
     if call.characters:
         told.append(plural(call.characters, "character"))
     if call.role != "answer":
@@ -181,7 +182,7 @@ def tool_name(tool: ToolCall) -> str:
 
 def tool_words(tool: ToolCall) -> str:
     """A tool call in a line; not safe yet."""
-    told = [tool_name(tool), OUTCOMES[tool.outcome], *_lasts(tool)]
+    told = [tool_name(tool), OUTCOMES[tool.outcome], *how_long(tool)]
     if tool.late:
         told.append("ended after the run")
     if not tool.ran:
@@ -189,7 +190,8 @@ def tool_words(tool: ToolCall) -> str:
     return " · ".join(told)
 
 
-def _lasts(call: ModelCall | ToolCall) -> list[str]:
+def how_long(call: ModelCall | ToolCall) -> list[str]:
+    """What a call took, if anybody knows: one part of a line about it, or none."""
     return [] if call.lasts is None else [duration(call.lasts)]
 
 
