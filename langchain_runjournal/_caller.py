@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.pregel import Pregel
 
+from ._identity import fingerprint
 from ._tracker import stack
 from .saver import JournalSaver
 
@@ -27,6 +28,7 @@ class Caller:
     """A graph that is attached, and begins a run on a thread of its own."""
 
     graph: str
+    fingerprint: str
     thread_id: str
     saver: JournalSaver
     checkpoint_id: str | None
@@ -52,4 +54,4 @@ def _caller(graph: Pregel[Any, Any, Any, Any], config: Any, journal: RunJournal)
         return None
     if any(key in configurable for key in INSIDE):
         return None
-    return Caller(graph.get_name(), str(thread_id), saver, configurable.get("checkpoint_id"))
+    return Caller(graph.get_name(), fingerprint(graph), str(thread_id), saver, configurable.get("checkpoint_id"))

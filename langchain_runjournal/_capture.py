@@ -16,7 +16,7 @@ from ._ends import Ends
 from ._started import Leftovers
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
-from .events import DELTA, GRAPH
+from .events import DELTA, FINGERPRINT, GRAPH
 
 if TYPE_CHECKING:
     from ._caller import Caller
@@ -63,7 +63,8 @@ class Capture(Ends):
                 started.begin(node.root)
                 about.update(started.about())
             if caller is not None:
-                node.root.caller, thread_id, about[GRAPH] = caller, caller.thread_id, caller.graph
+                node.root.caller, thread_id = caller, caller.thread_id
+                about[GRAPH], about[FINGERPRINT] = caller.graph, caller.fingerprint
                 self._warn_of_used(node.root)
             thread = None if thread_id is None else str(thread_id)
             data: Data = {"thread_id": thread, "name": name, "metadata": about}

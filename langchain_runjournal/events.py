@@ -42,8 +42,10 @@ Cause: TypeAlias = Literal["stop", "disconnect", "timeout", "shutdown", "crash",
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 
 GRAPH: Final = "runjournal_graph"
+FINGERPRINT: Final = "runjournal_fingerprint"
 CONTINUES: Final = "runjournal_continues"
-"""In the metadata of a run: the name of its graph, if that is attached or was started, and the run that it takes up."""
+"""In the metadata of a run: the name and the fingerprint of its graph, if that is attached or was started, and the run that
+it takes up."""
 
 DELTA: Final = "llm.ai.delta"
 NO_DATA: Final[Mapping[str, Any]] = {}
