@@ -6,30 +6,27 @@ import asyncio
 import logging
 import sys
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.runnables.config import merge_configs
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ._arguments import choice
+from ._attached import attachments_of, with_attachments
+from ._attachment import Attachment, Settle
 from ._caller import Caller, attached_caller
-from ._graph import Threads
+from ._identity import identity
 from ._journal import RunJournal
-from ._settle import Settler
 from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
 from ._turns import Turns
 from .errors import NotAttachable
 from .handler import JournalCallbackHandler
-from .saver import JournalSaver
 
 logger = logging.getLogger("langchain_runjournal")
 
-Settle = Literal["always", "on_stop", "never"]
 _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
 _NOT_BEFORE: Final = "what was left on its thread could not be settled before run %s began"
 _AWAITS: Final = "_ahandle_event_for_handler"
@@ -50,33 +47,19 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     until the next message; with "never", only `RunJournal.recover` settles. `capture_invoke`: have models stream inside of
     `invoke` and `ainvoke` too, so that a Stop there keeps its text (see `JournalCallbackHandler` for what that changes).
 
-    A journal tells graphs apart by their names: give each a `name` of its own. Without a checkpointer there is no thread,
-    and the runs are only journaled.
+    The checkpointer that counts is the one that LangGraph uses when a run begins: set it on the attached graph when you have
+    it, give it in a config, or let a server make a copy of the graph with its own. A journal tells graphs apart by their
+    nodes and channels, and by their names where they have one of their own: give each a `name`, so that its next version is
+    known as the same graph. Without a checkpointer there is no thread, and the runs are only journaled.
     """
     check_graph(graph)
     choice("settle", settle, Settle)
-    handler = JournalCallbackHandler(journal, capture_invoke=capture_invoke)
-    callbacks: list[BaseCallbackHandler] = [handler]
-    changes: dict[str, Any] = {}
-    if isinstance(graph.checkpointer, BaseCheckpointSaver):
-        saver = JournalSaver(graph.checkpointer, journal)
-        changes["checkpointer"] = saver
-        turns = Turns(journal, Settler(journal, Threads(graph), saver))
-        callbacks += [_SettlesNow(handler, turns, saver, settle), _SettlesLater(handler, turns, saver, settle)]
-    else:
-        logger.info(
-            "%s has no checkpointer of its own: its runs are journaled, and there is no thread to settle", graph.name
-        )
-    config: Any = {**(graph.config or {})}
-    mine = config.get("callbacks")
+    mine = Attachment(journal, JournalCallbackHandler(journal, capture_invoke=capture_invoke), settle)
+    mine.handlers += [_SettlesNow(mine), _SettlesLater(mine)]
+    journal._capture.identities.add(identity(graph))
     # Attached twice to one journal, it would record and settle each run twice.
-    if isinstance(mine, list):
-        before = [one.handler for one in mine if isinstance(one, _Settling) and one.handler.journal is journal]
-        config["callbacks"] = [
-            one for one in mine if not (one in before or (isinstance(one, _Settling) and one.handler in before))
-        ]
-    changes["config"] = merge_configs(config, {"callbacks": callbacks})
-    return graph.copy(changes)
+    others = [one for one in attachments_of(graph) if one.journal is not journal]
+    return with_attachments(graph, [*others, mine])
 
 
 def check_graph(graph: object) -> None:
@@ -86,8 +69,7 @@ def check_graph(graph: object) -> None:
 
 def handlers_of(graph: Pregel[Any, Any, Any, Any]) -> list[Any]:
     """Of an attached graph, what records its runs, and what settles them where that can be awaited."""
-    mine: Any = (graph.config or {}).get("callbacks") or []
-    found = mine if isinstance(mine, list) else mine.handlers
+    found = [handler for one in attachments_of(graph) for handler in one.handlers]
     settling = [one for one in found if isinstance(one, _SettlesLater)]
     recording = [one for one in found if isinstance(one, JournalCallbackHandler)]
     return [*recording, *settling]
@@ -110,13 +92,15 @@ class _Settling(BaseCallbackHandler):
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, handler: JournalCallbackHandler, turns: Turns, saver: JournalSaver, mode: Settle) -> None:
-        self.handler = handler
-        self.journal = handler.journal
-        self._turns = turns
-        self._saver = saver
-        self._mode = mode
-        self._capture = handler.journal._capture
+    def __init__(self, attachment: Attachment) -> None:
+        self.handler = attachment.handler
+        self.journal = attachment.journal
+        self._attachment = attachment
+        self._mode = attachment.mode
+        self._capture = self.journal._capture
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Settling:
+        return self  # in a config that a program copies
 
     def _attend(self, serialized: Any, inputs: Any, run_id: UUID, about: dict[str, Any]) -> Steps[None] | None:
         """What has to be done before this run, if it is one that brings a new message to a thread."""
@@ -130,17 +114,21 @@ class _Settling(BaseCallbackHandler):
         caller = node.root.caller if node is not None and node.parent is None else None
         if node is None or caller is None or not self._is_ours(caller) or node.root.turn is not None:
             return None  # a part of a run, or that of another graph
-        turn = Turn(caller.thread_id, caller.graph, self._mode, node.key)
+        self._attachment.see(caller)
+        if caller.saver is None or caller.thread_id is None:
+            return None
+        turns = self._attachment.turns(caller.graph, caller.saver)
+        turn = Turn(caller.thread_id, caller.identity, turns, self._mode, node.key)
         turn.resumes = inputs is None or type(inputs).__name__ == "Command"
         self._capture.threads.enter(node.root, turn)
         if turn.resumes:
-            return self._turns.take_up(turn)
+            return turns.take_up(turn)
         if self._mode == "never" or caller.checkpoint_id:
             return None  # not asked for, or somewhere in the past
-        return self._turns.prepare(turn, str(run_id))
+        return turns.prepare(turn, node.root.run_id)
 
     def _is_ours(self, caller: Caller | None) -> bool:
-        return caller is not None and caller.saver is self._saver
+        return caller is not None and caller.attachment is self._attachment
 
     def _break_off(self, error: BaseException, run_id: UUID) -> None:
         """It is over before it has begun, and nobody will tell: LangChain has not got so far."""
@@ -161,7 +149,10 @@ class _Settling(BaseCallbackHandler):
             # Recorded by another handler of the same journal, which has not been told yet.
             node.owner.on_chain_error(error, run_id=run_id)
         root = self._capture.unsettled(key)
-        return self._turns.conclude(key) if root is not None and self._is_ours(root.caller) else None
+        if root is None or root.turn is None or not self._is_ours(root.caller):
+            return None
+        turns: Turns = root.turn.turns
+        return turns.conclude(key)
 
     def _is_in_the_middle(self) -> bool:
         return self.handler.journal._intake.is_inside()

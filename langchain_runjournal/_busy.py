@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from . import _stopping
-from ._graph import graph_of
+from ._identity import identity_of
 from ._steps import Do, Pending, Steps, off_loop, to_its_end, wait_for
 from .errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from .events import Event, Run, RunStatus
@@ -59,7 +59,7 @@ class Seat:
             yield from self._take(if_busy)
             return
         line = self._journal._capture.waiting
-        key, mine = (graph_of(self._run), self._run.thread_id), Waiting()
+        key, mine = (identity_of(self._run).key, self._run.thread_id), Waiting()
         before, line[key] = line.get(key), mine
         mine.done.add_done_callback(lambda _: line.pop(key) if line.get(key) is mine else None)
         try:
@@ -105,8 +105,9 @@ class Seat:
         besides: list[str] = []
         if self._run.thread_id is None:
             return None, besides
+        mine = identity_of(self._run)
         for other in self._journal.runs(self._run.thread_id, RunStatus.RUNNING, None):
-            if graph_of(other) == graph_of(self._run) and not self._is_dead(other):
+            if identity_of(other).is_same(mine) and not self._is_dead(other):
                 return other, besides
             besides.append(other.run_id)
         return None, besides

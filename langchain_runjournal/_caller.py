@@ -1,4 +1,4 @@
-"""Who calls: the attached graph whose run begins, with its thread.
+"""Who calls: the attached graph whose run begins, with its thread and the checkpointer that LangGraph really uses for it.
 
 Rule: LangChain's callbacks say which run begins and not which graph, and what they say of the thread is inherited: inside
 of a node, it is that of the graph around. The graph itself stands right above the callback on the stack, with its config.
@@ -6,52 +6,87 @@ of a node, it is that of the graph around. The graph itself stands right above t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.pregel import Pregel
 
-from ._identity import fingerprint
+from ._attached import TASK, attachments_of
+from ._identity import Identity, identity
 from ._tracker import stack
+from .events import PROBLEM
 from .saver import JournalSaver
 
 if TYPE_CHECKING:
+    from ._attachment import Attachment
     from ._journal import RunJournal
 
 _NEAR: Final = 14
-INSIDE: Final = ("__pregel_read", "__pregel_checkpointer")
+INSIDE: Final = ("__pregel_read", TASK)
 """What the config of a graph has that runs as a part of another one, and so on that one's thread."""
+_INSIDE: Final = (
+    "it runs as a part of another graph, which is not attached, on the thread of that one: attach the outermost graph"
+)
+_NO_SAVER: Final = "the graph has no checkpointer: LangGraph keeps nothing of this thread"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A graph that is attached, and begins a run on a thread of its own."""
+    """An attached graph whose run begins. It has a thread that can be settled, or a `problem` that says why not."""
 
-    graph: str
-    fingerprint: str
-    thread_id: str
-    saver: JournalSaver
+    attachment: Attachment
+    graph: Pregel[Any, Any, Any, Any]
+    identity: Identity
+    thread_id: str | None
+    saver: JournalSaver | None
     checkpoint_id: str | None
+    names_its_run: bool
+    """Whether the config of the call names the run."""
+    problem: str | None = None
+
+    def about(self) -> dict[str, str]:
+        """For the metadata of its run: which graph can settle it, or why none can."""
+        if self.problem is not None:
+            return {PROBLEM: self.problem}
+        return self.identity.to_metadata() if self.saver is not None else {}
 
 
 def attached_caller(journal: RunJournal) -> Caller | None:
-    """The graph that tells us of its beginning, if it is attached to this journal."""
+    """The graph that begins a run and calls us for that, if it is attached to this journal."""
     asked = False
     for frame in stack(_NEAR):
         name = frame.f_code.co_name
         if asked:
             graph = frame.f_locals.get("self")
-            return _caller(graph, frame.f_locals.get("config"), journal) if isinstance(graph, Pregel) else None
+            return _caller(graph, frame.f_locals, journal) if isinstance(graph, Pregel) else None
         asked = name == "on_chain_start" and type(frame.f_locals.get("self")).__name__.endswith("CallbackManager")
     return None
 
 
-def _caller(graph: Pregel[Any, Any, Any, Any], config: Any, journal: RunJournal) -> Caller | None:
-    saver = graph.checkpointer
-    configurable = (config or {}).get("configurable") or {}
+def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journal: RunJournal) -> Caller | None:
+    attachment = next((one for one in attachments_of(graph) if one.journal is journal), None)
+    if attachment is None:
+        return None
+    config = called.get("config") or {}
+    configurable = config.get("configurable") or {}
+    # Resolved by LangGraph before the callback; not all of its releases name it so.
+    saver = called.get("checkpointer", graph.checkpointer)
     thread_id = configurable.get("thread_id")
-    if not isinstance(saver, JournalSaver) or saver.journal is not journal or thread_id is None:
-        return None
+    problem = None
     if any(key in configurable for key in INSIDE):
-        return None
-    return Caller(graph.get_name(), fingerprint(graph), str(thread_id), saver, configurable.get("checkpoint_id"))
+        saver, problem = None, _INSIDE
+    elif not isinstance(saver, JournalSaver):
+        saver, problem = None, None if thread_id is None else _NO_SAVER
+    elif saver.journal is not journal:
+        saver = None  # attached to another journal as well, which settles its threads
+    return Caller(
+        attachment=attachment,
+        graph=graph,
+        identity=identity(graph),
+        thread_id=None if thread_id is None else str(thread_id),
+        saver=saver,
+        checkpoint_id=configurable.get("checkpoint_id"),
+        names_its_run=config.get("run_id") is not None,
+        problem=problem,
+    )

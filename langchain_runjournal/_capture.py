@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid5
 
 from . import _given, _translate
 from ._ends import Ends
 from ._started import Leftovers
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
-from .events import DELTA, FINGERPRINT, GRAPH
+from .events import CALLED, DELTA, RunStatus
 
 if TYPE_CHECKING:
     from ._caller import Caller
@@ -54,8 +55,10 @@ class Capture(Ends):
         namespace = str(metadata.get("langgraph_checkpoint_ns") or "").partition("|")[0]
         # An update of a graph's state reports itself as a chain. It is no run.
         muted = name is not None and name.endswith("UpdateState")
-        parent = parent_run_id if caller is None else None
-        node = self.tracker.open(run_id, parent, namespace if caller is None else "", owner, muted=muted)
+        is_own = caller is not None and caller.saver is not None
+        parent = None if is_own else parent_run_id
+        named = self._free_id(run_id, caller) if caller is not None and caller.names_its_run else None
+        node = self.tracker.open(run_id, parent, "" if is_own else namespace, owner, muted=muted, named=named)
         if node is not None and node.parent is None:
             about, thread_id = dict(metadata), metadata.get("thread_id")
             started = self.started.get(node.key)
@@ -64,8 +67,9 @@ class Capture(Ends):
                 about.update(started.about())
             if caller is not None:
                 node.root.caller, thread_id = caller, caller.thread_id
-                about[GRAPH], about[FINGERPRINT] = caller.graph, caller.fingerprint
-                self._warn_of_used(node.root)
+                about.update(caller.about())
+                if node.root.run_id != node.id:
+                    about[CALLED] = node.id
             thread = None if thread_id is None else str(thread_id)
             data: Data = {"thread_id": thread, "name": name, "metadata": about}
             if parent_run_id is not None:
@@ -73,14 +77,28 @@ class Capture(Ends):
             self._put(node.root, "run.start", data)
         return node
 
-    def _warn_of_used(self, root: Root) -> None:
-        lane = self._journal._intake.lanes.get(root.run_id)
-        if lane is not None and lane.ended:
-            logger.warning(
-                "run id %s was used before: give each run an id of its own. What this one says is added to the old run, and"
-                " its thread is not settled if it is cut off",
-                root.run_id,
-            )
+    def _free_id(self, run_id: Any, caller: Caller) -> str:
+        """The id under which the run of a caller is recorded: the one that the caller gives, if no run of the journal has
+        it.
+
+        A program that tries again under one id (LangGraph Server does, after it was killed) makes a run of each attempt.
+        """
+        found, attempt = str(run_id), 1
+        while caller.saver is not None and key_of(run_id) not in self.started and self._is_used(found):
+            attempt += 1
+            found = str(uuid5(UUID(str(run_id)), f"attempt {attempt}"))
+        return found
+
+    def _is_used(self, run_id: str) -> bool:
+        lane = self._journal._intake.lanes.get(run_id)
+        if lane is not None:
+            return bool(lane.ended)
+        try:
+            run = self._journal._store.run(run_id)
+        except Exception:
+            logger.exception("the store could not say whether run id %s is used", run_id)
+            return False
+        return run is not None and run.status != RunStatus.PAUSED  # what waits for a human may go on under its own id
 
     def chain(self, node: Node, inputs: Any, metadata: Mapping[str, Any] | None, name: str | None) -> None:
         """A chain begins: the root, a task of a graph, or anything in between."""
@@ -270,9 +288,10 @@ class Capture(Ends):
                     self._cut(node, ending)
                 else:
                     self._spend(node, None, complete=False)  # it may still end, for nobody
-        if waits or turn is None or ending["status"] == "completed":
+        problem = _why_never_settled(root, ending)
+        if waits or turn is None or problem or ending["status"] == "completed":
             if not waits:
-                self._tell_end(root, ending)
+                self._tell_end(root, {**ending, **problem})
             self.threads.leave(root)
         elif told and turn.is_settled_at_once(ending):
             turn.ending = ending
@@ -344,6 +363,16 @@ class Capture(Ends):
     def _asked(self, root: Root) -> str | None:
         asked: str | None = self._journal.stop_requested(root.run_id)
         return asked
+
+
+def _why_never_settled(root: Root, ending: Data) -> Data:
+    """Of a run that was cut off, why nobody will settle its thread."""
+    problem = root.caller.problem if root.caller is not None else None
+    if ending.pop("rolled_back", False):
+        problem = "the caller took the run back, and removes its checkpoints"
+    if problem is None or ending["status"] == "completed":
+        return {}
+    return {"settled": False, "given_up": True, "problem": problem}
 
 
 def _result_of(message: Any) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ _PAGE: Final = 10_000
 _TOLD: Final = ("thread_id", "status", "cause", "settled", "lost")
 """What a run says of itself in its row, and in its events as well."""
 _OF_GRAPH: Final = "Run `runjournal recover --graph module:attribute`, or send the next message of its thread"
+_GIVEN_UP: Final = "Nothing is tried again. `runjournal transcript` shows what was said; prune removes the run"
 _OF_NONE: Final = "Run `runjournal recover`"
 
 
@@ -164,8 +165,9 @@ def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Ite
         hint = _OF_GRAPH if GRAPH in run.metadata else _OF_NONE
         yield Problem(what="abandoned", run_id=run.run_id, text="it never ended: its process is gone", hint=hint)
     elif run.ended and not run.settled:
-        text = "it has ended, and its thread may still lack what the journal holds"
-        yield Problem(what="unsettled", run_id=run.run_id, text=text, hint=_OF_GRAPH)
+        why = "" if run.problem is None else f": {run.problem}"
+        text = f"it has ended, and its thread may lack what the journal holds{why}"
+        yield Problem(what="unsettled", run_id=run.run_id, text=text, hint=_GIVEN_UP if run.given_up else _OF_GRAPH)
     elif run.ended and not any(event.kind == "run.settled" for event in events):
         yield from _check_pairs(run, events)
 

@@ -18,9 +18,15 @@ from .events import Event, Kind
 
 if TYPE_CHECKING:
     from ._busy import Waiting
+    from ._identity import Identity
     from ._journal import RunJournal
     from ._started import Started
     from .saver import JournalSaver
+
+
+def standing(settled: Data) -> Data:
+    """What the end of a run says of its thread, after a settlement that is final."""
+    return {key: settled[key] for key in ("settled", "given_up", "problem") if key in settled}
 
 
 class Ends:
@@ -38,6 +44,8 @@ class Ends:
         """Whether the journal is being closed: no run begins any more."""
         self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """The attached copies of graphs that were started without."""
+        self.identities: set[Identity] = set()
+        """The graphs that are attached in this process."""
         self.waiting: dict[tuple[str, str], Waiting] = {}
         """By graph and thread, the last of those who wait for it."""
 
@@ -61,7 +69,7 @@ class Ends:
         try:
             if settled is not None:
                 self._put(root, "run.settled", settled, late=False)
-                self._tell_end(root, ending)
+                self._tell_end(root, {**ending, **standing(settled)})
         finally:
             # Whatever comes in between, Ctrl-C for one: a run that never ends would keep its thread for ever.
             self.give_up(root, problem or "cut off")

@@ -36,7 +36,7 @@ def advance(run: Run, event: Event) -> Run:
         case "run.stop":
             return run if run.ended or run.stop else replace(run, stop=_text(data.get("cause"), "stop"))
         case "run.settled":
-            return replace(run, settled=True)
+            return replace(run, **_standing(data))
         case "run.lost":
             return replace(run, lost=run.lost + _number(data.get("events")))
         case "run.end":
@@ -57,9 +57,17 @@ def _ended(run: Run, at: float, data: Any) -> Run:
         cause=_text(data.get("cause"), None),
         error=_text(data.get("error"), None),
         ended_at=at,
-        settled=data.get("settled") is not False,
         usage=as_mapping(data.get("usage")),
+        **_standing(data),
     )
+
+
+def _standing(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What an end or a settlement says of the thread."""
+    if data.get("settled") is not False:
+        return {"settled": True, "given_up": False, "problem": None}
+    problem = _text(data.get("problem") or data.get("reason"), None)
+    return {"settled": False, "given_up": data.get("given_up") is True, "problem": problem}
 
 
 def _text(value: object, default: str | None) -> str | None:

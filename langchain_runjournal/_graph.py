@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
 from langgraph.channels.base import BaseChannel
 from langgraph.pregel import Pregel
 from langgraph.types import StateUpdate
 
+from ._attached import with_attachments
+from ._identity import identity, is_own, own_channels
 from ._steps import Do
-from .events import GRAPH, Run
 from .saver import JournalSaver
 
 _START: Final = "__start__"
@@ -24,11 +25,6 @@ _ROOT: Final = "__root__"
 _MESSAGES: Final = "messages"
 CLEAR: Final = (StateUpdate(None, "__end__"),)
 """The superstep that keeps what finished tasks have written, and drops the tasks that have not finished."""
-
-
-def graph_of(run: Run) -> str:
-    """The name of the graph whose run it is."""
-    return str(run.metadata.get(GRAPH, run.name))
 
 
 class Shape:
@@ -88,12 +84,17 @@ def _way_in(builder: Any, channel: str) -> str | None:
 class Threads:
     """The threads of a graph, read and written without anybody's callbacks."""
 
-    def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
-        # Past our own saver: it is asked apart whether the thread is quiet.
-        saver = graph.checkpointer.saver if isinstance(graph.checkpointer, JournalSaver) else graph.checkpointer
+    def __init__(self, graph: Pregel[Any, Any, Any, Any], saver: Any = None) -> None:
+        """`saver`: the checkpointer that LangGraph uses for them, where that is not the graph's own."""
+        saver = graph.checkpointer if saver is None else saver
         config = {key: value for key, value in (graph.config or {}).items() if key != "callbacks"}
-        self.graph = graph.copy({"checkpointer": saver, "config": config or None})
-        self.name = graph.get_name()
+        self.graph = with_attachments(graph, ())
+        # Past our own saver: it is asked apart whether the thread is quiet.
+        self.graph.checkpointer = saver.saver if isinstance(saver, JournalSaver) else saver
+        self.graph.config = cast("Any", config or None)
+        self.identity = identity(graph)
+        self.name = self.identity.name
+        self.channels = own_channels(graph)
         self.shape = Shape(graph)
         self.inner = {
             name: Shape(inner)
@@ -106,6 +107,20 @@ class Threads:
         """The state of a thread, with what its finished tasks have written; or what one of its checkpoints holds."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
         return Do(lambda: graph.get_state(config), lambda: graph.aget_state(config))
+
+    def unknown_channels(self, thread_id: str) -> Do[list[str]]:
+        """The channels that a thread holds and the graph does not have: it would write the thread without them."""
+        config, saver = _config(thread_id, "", None), cast("Any", self.graph.checkpointer)
+        config["configurable"]["checkpoint_ns"] = ""
+
+        def unknown(found: Any) -> list[str]:
+            held = found.checkpoint["channel_versions"] if found is not None else ()
+            return sorted(name for name in held if is_own(name) and name not in self.channels)
+
+        async def later() -> list[str]:
+            return unknown(await saver.aget_tuple(config))
+
+        return Do(lambda: unknown(saver.get_tuple(config)), later)
 
     def write(
         self,

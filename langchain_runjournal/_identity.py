@@ -10,13 +10,69 @@ import hashlib
 import json
 import typing
 import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from langgraph.pregel import Pregel
 
+from .events import FINGERPRINT, GRAPH, Run
+
+UNNAMED: Final = "LangGraph"
+"""How LangGraph calls every graph that is compiled without a name."""
+
 _INTERNAL: Final = ("__", "branch:", "join:")
 """How LangGraph's own channels begin. It makes them from the nodes and edges, and may make others in its next release."""
 _LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which graph a run is one of."""
+
+    name: str
+    fingerprint: str | None
+    """None in the runs of journals that did not know of it yet."""
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the program has given it a name of its own."""
+        return self.name != UNNAMED
+
+    def is_same(self, other: Identity) -> bool:
+        """Whether both are one graph, or two versions of one: a name of its own tells a graph from the others."""
+        if self.name != other.name:
+            return False
+        return self.is_named or self.is_exactly(other)
+
+    def is_exactly(self, other: Identity) -> bool:
+        """Whether nothing tells them apart."""
+        known = {self.fingerprint, other.fingerprint} - {None}
+        return self.name == other.name and len(known) <= 1
+
+    @property
+    def key(self) -> str:
+        """What all versions of the graph have in common."""
+        return self.name if self.is_named else f"{self.name}|{self.fingerprint}"
+
+    def to_metadata(self) -> dict[str, str]:
+        """For the metadata of a run."""
+        return {GRAPH: self.name} | ({} if self.fingerprint is None else {FINGERPRINT: self.fingerprint})
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({self.fingerprint})" if self.fingerprint else repr(self.name)
+
+
+def identity(graph: Pregel[Any, Any, Any, Any]) -> Identity:
+    """That of a compiled graph."""
+    return Identity(str(graph.get_name()), fingerprint(graph))
+
+
+def identity_of(run: Run) -> Identity:
+    """That of the graph whose run it is; of a run without one, what it is called."""
+    said: Mapping[str, Any] = run.metadata
+    found = said.get(FINGERPRINT)
+    return Identity(str(said.get(GRAPH, run.name)), found if isinstance(found, str) else None)
 
 
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

@@ -74,8 +74,8 @@ class Janitor:
 def claim(journal: RunJournal, run_id: str) -> bool:
     """See `RunJournal.claim`."""
     run = journal.run(run_id)
-    if run.owner == journal.owner_id or (run.ended and run.settled):
-        return not (run.ended and run.settled)
+    if run.owner == journal.owner_id or run.done:
+        return not run.done
     writer = journal._writer
     if not writer.janitor.is_free(run) or not writer.store.claim(run_id, journal.owner_id, run.epoch):
         return False

@@ -274,18 +274,19 @@ class RunJournal:
         self._check_open()
         return self._stops.add(run_id, callback)
 
-    def recover(self, graph: Pregel[Any, Any, Any, Any]) -> list[Settlement]:
+    def recover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
         """Settle what all dead runs of a graph left in their threads, oldest first: at start-up, say. One report a run.
 
         A run that was killed ends as interrupted, cause "crash"; one that could not be settled when it ended is tried
-        again. No run is touched whose owner lives, or may live, or that waits for a human. The name of the graph tells its
-        runs from others. Any number of processes may do this at once. `graph` has a checkpointer, attached or not.
+        again. No run is touched whose owner lives, or may live, or that waits for a human. Any number of processes may do
+        this at once. `graph` has a checkpointer, attached or not. `adopt`: settle also what an earlier version of a graph
+        without a name of its own has left, which is reported as "held" otherwise (see docs/settling.md, Which graph).
         """
-        return _resume.turns_of(self, graph).recover_now()
+        return _resume.turns_of(self, graph).recover_now(adopt)
 
-    async def arecover(self, graph: Pregel[Any, Any, Any, Any]) -> list[Settlement]:
+    async def arecover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
         """Same as :meth:`recover`, without blocking the loop."""
-        return await _resume.turns_of(self, graph).recover_later()
+        return await _resume.turns_of(self, graph).recover_later(adopt)
 
     def resume_config(self, run_id: str) -> RunnableConfig:
         """The config with which `invoke(None, config)` of the attached graph takes a run up again, where it was cut off.

@@ -21,8 +21,8 @@ from ._arguments import choice, seconds
 from ._attach import attach, check_graph, handlers_of
 from ._busy import IfBusy, Seat
 from ._caller import INSIDE
-from ._graph import graph_of
 from ._guests import Guests
+from ._identity import identity, identity_of
 from ._pipe import Pipe
 from ._resume import TAKES_UP
 from ._started import Started
@@ -172,8 +172,9 @@ async def start_run(
     settings = merge_configs(graph.config, config)
     run_id = _run_id(settings)
     thread_id = _thread_id(graph, config, settings)
-    started = Started(journal, run_id, graph.get_name(), thread_id, grace, timeout)
-    run = Run(run_id=run_id, thread_id=thread_id, name=settings.get("run_name") or started.graph, owner=journal.owner_id)
+    started = Started(journal, run_id, identity(graph), thread_id, grace, timeout)
+    name, metadata = settings.get("run_name") or started.graph.name, started.about()
+    run = Run(run_id=run_id, thread_id=thread_id, name=name, owner=journal.owner_id, metadata=metadata)
 
     def about() -> dict[str, Any]:
         # Looked up when it has its turn: the run before it may have come to wait for a human.
@@ -222,6 +223,7 @@ def _attached(
     known = journal._capture.attached
     if graph not in known:
         known[graph] = attach(graph, journal)
+    known[graph].checkpointer = graph.checkpointer  # which may have been set since
     return known[graph], journal
 
 
@@ -256,7 +258,7 @@ def _continued(journal: RunJournal, started: Started, input: Any, settings: Runn
     named: str | None = configurable.get(TAKES_UP)
     if named is not None or configurable.get("checkpoint_id"):
         return named
-    runs = [run for run in journal.runs(started.thread_id, None, _BACK) if graph_of(run) == started.graph]
+    runs = [run for run in journal.runs(started.thread_id, None, _BACK) if identity_of(run).is_same(started.graph)]
     waiting = [run for run in runs if run.status == RunStatus.PAUSED]
     found = next(iter(waiting if is_answer else waiting or runs), None)
     return found.run_id if found is not None and found.status != RunStatus.COMPLETED else None

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from . import _transcript
 from ._evidence import Call, Evidence, look_up
-from ._graph import CLEAR, Shape, Threads, graph_of
+from ._graph import CLEAR, Shape, Threads
+from ._graph_runs import GraphRuns
 from ._messages import as_messages, load
 from ._pairs import Known, Request, walk
 from ._partial import MARK
@@ -22,7 +23,7 @@ from ._settlement import Plan, come_in, plan
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._turn import Settling
 from .errors import SettlementTimeout
-from .events import Event, Run, RunStatus
+from .events import PROBLEM, Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -33,7 +34,8 @@ logger = logging.getLogger("langchain_runjournal")
 _T = TypeVar("_T")
 Outcome: TypeAlias = Literal["settled", "whole", "moved_on", "left_alone", "held", "failed"]
 
-_FINAL: Final = ("settled", "whole", "moved_on", "left_alone")
+_SETTLED: Final = ("settled", "whole")
+_FINAL: Final = (*_SETTLED, "moved_on", "left_alone")
 _PATIENCE: Final = 30.0
 """Seconds that a flush, or what a run has left to be written in the background, may take."""
 _ROUNDS: Final = 4
@@ -65,9 +67,16 @@ class Settlement:
         """Whether nothing is left to do."""
         return self.outcome in _FINAL
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the thread holds what the journal holds of the run."""
+        return self.outcome in _SETTLED
+
     def to_data(self) -> dict[str, Any]:
         """For an event."""
         data = {key: value for key, value in asdict(self).items() if value and key not in ("run_id", "thread_id")}
+        if not self.is_settled:
+            data |= {"settled": False, "given_up": self.is_final, "problem": self.reason or self.outcome}
         return {**data, "messages": list(self.messages)}
 
 
@@ -79,10 +88,7 @@ class Settler:
         self._threads = threads
         self._saver = saver
         self._warned = False
-
-    def is_ours(self, run: Run) -> bool:
-        """Whether the run is one of this graph: a journal may hold those of many."""
-        return graph_of(run) == self._threads.name
+        self.runs = GraphRuns(journal, threads)
 
     def settle(
         self, run_id: str, reason: str, *, over_pause: bool = False, before_run: str | None = None, late: bool = False
@@ -98,11 +104,12 @@ class Settler:
             yield from self._flush()
             run = yield self._off(partial(self._journal.run, run_id))
             thread_id = run.thread_id
-            if thread_id is None:
-                return Settlement(run_id=run_id, thread_id=None, outcome="left_alone", reason="it has no thread")
+            if thread_id is None or PROBLEM in run.metadata:
+                why = str(run.metadata.get(PROBLEM, "it has no thread"))
+                return Settlement(run_id=run_id, thread_id=thread_id, outcome="left_alone", reason=why)
             yield from self._alone(thread_id, mine)
             held = yield from self._hold(run, before_run)
-            if held is not None and not (late and held[0] == "moved_on"):
+            if held is not None and not (late and held[0] in ("moved_on", "whole")):
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
             return (yield from self._settle(run, thread_id, reason, over_pause, late))
         except Exception as exc:
@@ -145,14 +152,16 @@ class Settler:
         for other in others:
             if other.run_id == run.run_id:
                 break
-            if other.run_id == before_run or not self.is_ours(other):
+            if other.run_id == before_run or not self.runs.are_of(other):
                 continue
             if self._journal._capture.threads.waits(str(run.thread_id), other.run_id):
                 continue  # for this
             if other.status == RunStatus.RUNNING:
                 if not (yield self._off(partial(self._journal._writer.janitor.is_free, other))):
                     return "held", f"run {other.run_id} goes on on the same thread"
-            elif other.settled or (yield from self._took_up(other)):
+            elif (yield from self._took_up(other)):
+                return "whole", f"run {other.run_id} went on where it was cut off"
+            elif other.done:
                 return "moved_on", f"run {other.run_id} came after it"
         return None
 
@@ -174,6 +183,9 @@ class Settler:
                 f"the runs of {self._threads.name!r} are journaled, and their threads left as they are: {shape.problem}"
             )
             return done(outcome="left_alone", reason=shape.problem)
+        lost = yield from self.runs.would_lose(run)
+        if lost is not None:
+            return done(outcome="held", reason=lost)
         if state.interrupts and not over_pause:
             return done(outcome="held", reason="it waits for a human")
         if about.applied and before is None:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from ._steps import Steps, later, now, wait_for
-from .events import CONTINUES, GRAPH, Run
+from .events import CONTINUES, Run
 
 if TYPE_CHECKING:
+    from ._identity import Identity
     from ._journal import RunJournal
     from ._tracker import Node, Root
 
@@ -36,7 +37,7 @@ class Started:
     """A run in a task of its own."""
 
     def __init__(
-        self, journal: RunJournal, run_id: str, graph: str, thread_id: str | None, grace: float, timeout: float | None
+        self, journal: RunJournal, run_id: str, graph: Identity, thread_id: str | None, grace: float, timeout: float | None
     ) -> None:
         self.journal = journal
         self.run_id = run_id
@@ -67,7 +68,7 @@ class Started:
 
     def about(self) -> dict[str, str]:
         """For its metadata."""
-        return {GRAPH: self.graph} | ({CONTINUES: self.continues} if self.continues is not None else {})
+        return self.graph.to_metadata() | ({CONTINUES: self.continues} if self.continues is not None else {})
 
     def _arm(self) -> None:
         if not self.done.done():

@@ -310,5 +310,5 @@ class _Reader:
         return self.over if self.stands is None else self.stands
 
 
-_TOLD: Final = ("status", "cause", "error", "ended_at", "settled", "usage")
+_TOLD: Final = ("status", "cause", "error", "ended_at", "settled", "problem", "given_up", "usage")
 _GIVEN: Final = ("thread_id", "name", "started_at", "stop", "lost", "owner", "epoch", "last_seq", "metadata")

@@ -266,14 +266,16 @@ class Tracker:
         self._later.append(work)
         self._sweep()
 
-    def open(self, run_id: Any, parent_run_id: Any, namespace: str, owner: Owner, *, muted: bool) -> Node | None:
-        """A node that begins; None if it is known already, through another handler."""
+    def open(
+        self, run_id: Any, parent_run_id: Any, namespace: str, owner: Owner, *, muted: bool, named: str | None = None
+    ) -> Node | None:
+        """A node that begins; None if it is known already, through another handler. `named`: as which run, if it is one."""
         key = key_of(run_id)
         if key in self.nodes:
             return None
         parent = self.find(parent_run_id)
         id = str(run_id)
-        root = Root(id, muted=muted) if parent is None else parent.root
+        root = Root(named or id, muted=muted) if parent is None else parent.root
         root.is_graph = root.is_graph or bool(namespace)
         node = self.nodes[key] = root.open[key] = Node(key, id, root, parent, namespace, owner)
         held, in_its_task = _holder() if parent is None else (None, False)

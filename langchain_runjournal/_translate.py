@@ -291,7 +291,9 @@ def ending(error: BaseException | None, asked: str | None, *, from_within: bool 
     if asked is not None and (cause is not None or is_abort(error)):
         cause = asked
     if cause is not None:
-        return {"status": "interrupted", "cause": cause}
+        # How LangGraph Server cancels a run that is to be as if it had never been.
+        rolled_back = any(type(one).__name__ == "UserRollback" for one in error.args)
+        return {"status": "interrupted", "cause": cause} | ({"rolled_back": True} if rolled_back else {})
     return {"status": "failed", "error": error_text(error)}
 
 

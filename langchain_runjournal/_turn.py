@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ._steps import Pending
 
 if TYPE_CHECKING:
+    from ._identity import Identity
     from ._tracker import Root
     from .saver import JournalSaver
 
@@ -37,12 +38,15 @@ class Turn:
         "said",
         "thread",
         "thread_id",
+        "turns",
         "waits",
     )
 
-    def __init__(self, thread_id: str, graph: str, mode: str, key: int) -> None:
+    def __init__(self, thread_id: str, graph: Identity, turns: Any, mode: str, key: int) -> None:
         self.thread_id = thread_id
         self.graph = graph
+        self.turns = turns
+        """What settles its thread."""
         self.mode = mode
         self.key = key
         """Of its root."""
@@ -137,7 +141,7 @@ class OnThreads:
     def others(self, turn: Turn) -> list[tuple[Root, Turn]]:
         """The other runs of its graph on its thread that have not ended, or are being settled."""
         found = [(root, root.turn) for root in list(self._turns.get(turn.thread_id, ()))]
-        return [(root, one) for root, one in found if one is not None and one is not turn and one.graph == turn.graph]
+        return [(root, one) for root, one in found if one is not None and one is not turn and one.graph.is_same(turn.graph)]
 
     def is_live(self, thread_id: str, run_id: str) -> bool:
         """Whether a run has its turn on a thread."""
@@ -161,28 +165,30 @@ class OnThreads:
 
     def oldest(self, thread_id: str, saver: JournalSaver) -> Root | None:
         """The run that writes a thread of a saver: a newer one waits for it to end before it reads or writes anything."""
-        found = list(self._turns.get(thread_id, ()))
-        return next((root for root in found if root.caller is not None and saver.is_same(root.caller.saver)), None)
+        for root in list(self._turns.get(thread_id, ())):
+            if root.caller is not None and root.caller.saver is not None and saver.is_same(root.caller.saver):
+                return root
+        return None
 
     def left_open(self, turn: Turn, run_id: str) -> None:
         """A run has ended, and its thread is not settled."""
-        self._open.setdefault((turn.graph, turn.thread_id), {})[run_id] = None
+        self._open.setdefault((turn.graph.key, turn.thread_id), {})[run_id] = None
         while len(self._open) > _MOST_OPEN:
             self._open.pop(next(iter(self._open)))
 
     def take_open(self, turn: Turn) -> list[str]:
         """Those, of which the store may not know yet. Forgotten by this: if they stay open, that is said again."""
-        return list(self._open.pop((turn.graph, turn.thread_id), ()))
+        return list(self._open.pop((turn.graph.key, turn.thread_id), ()))
 
     def came_late(self, turn: Turn, run_id: str) -> None:
         """A run has got a result after its end: a made-up one may stand in its place."""
-        self._late.setdefault((turn.graph, turn.thread_id), set()).add(run_id)
+        self._late.setdefault((turn.graph.key, turn.thread_id), set()).add(run_id)
         while len(self._late) > _MOST_LATE:
             self._late.pop(next(iter(self._late)))
 
     def take_late(self, turn: Turn) -> set[str]:
         """Those. Forgotten by this."""
-        return self._late.pop((turn.graph, turn.thread_id), set())
+        return self._late.pop((turn.graph.key, turn.thread_id), set())
 
     def clear(self) -> None:
         """In a forked child: all of them are the parent's."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
+from ._ends import standing
 from ._evidence import Evidence
 from ._graph import Threads
 from ._settle import Settlement, Settler
@@ -47,6 +48,8 @@ class Turns:
         self._journal = journal
         self._capture = journal._capture
         self._settler = settler
+        self._told: set[str] = set()
+        """The runs of other graphs that the log has named."""
 
     def conclude(self, key: int) -> Steps[None]:
         """A run has come to an abnormal end: settle its thread, and then tell that it has ended."""
@@ -88,7 +91,7 @@ class Turns:
             runs = yield self._off(partial(self._journal.runs, turn.thread_id, None, limit))
             # Newer ones may be there already, which wait for this one.
             older = next((place + 1 for place, run in enumerate(runs) if run.run_id == run_id), 0)
-            before = [run for run in runs[older:] if self._settler.is_ours(run)]
+            before = [run for run in runs[older:] if self._settler.runs.share_name(run)]
             if len(runs) < limit or len(before) > _RUNS_BACK[0] // 2:
                 break  # else, most of them are those of other graphs
         # What the store could not be told yet is known here.
@@ -96,11 +99,12 @@ class Turns:
         for left in self._capture.threads.take_open(turn):
             if left not in listed:
                 run = yield self._off(partial(self._journal.run, left))
-                before = [run, *before] if self._settler.is_ours(run) else before
+                before = [run, *before] if self._settler.runs.are_of(run) else before
+        before = yield from self._ours(before)
         for run in reversed(before):
             if run.status == RunStatus.PAUSED and run is not before[0]:
                 continue  # the conversation has gone on since
-            if (run.ended and run.settled) or self._goes_on(run):
+            if run.done or self._goes_on(run):
                 continue
             if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
                 continue
@@ -114,10 +118,27 @@ class Turns:
                 result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id, late=True)
                 self._note(run, result)
 
+    def _ours(self, runs: list[Run]) -> Steps[list[Run]]:
+        """Those that this graph settles before a new message, of the runs of graphs of its name."""
+        found: list[Run] = []
+        for run in runs:
+            ours, why = self._settler.runs.are_of(run), None
+            if not run.done:
+                # On the thread that this graph goes on with, another version has run before it.
+                adopt = not ours and (yield from self._settler.runs.continue_thread_of(run))
+                why = self._settler.runs.refuse(run, adopt=adopt)
+                ours = ours or adopt
+            if ours and why is None:
+                found.append(run)
+            elif why is not None and run.run_id not in self._told:
+                self._told.add(run.run_id)
+                logger.warning("run %s on thread %s is not settled: %s", run.run_id, run.thread_id, why)
+        return found
+
     def take_up(self, turn: Turn) -> Steps[None]:
         """A run takes up one that waited for a human: that one waits no more."""
         for run in (yield self._off(partial(self._journal.runs, turn.thread_id, RunStatus.PAUSED, None))):
-            if self._settler.is_ours(run) and (yield self._off(partial(self._journal.claim, run.run_id))):
+            if self._settler.runs.are_of(run) and (yield self._off(partial(self._journal.claim, run.run_id))):
                 data = {"status": "completed", "usage": dict(run.usage)}
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
 
@@ -176,7 +197,9 @@ class Turns:
             # As it stands now: somebody else may have told its end.
             run = yield self._off(partial(self._journal.run, run.run_id))
             if result.is_final:
-                self._journal.append(Event(run_id=run.run_id, kind="run.settled", data=result.to_data()))
+                data = result.to_data()
+                self._journal.append(Event(run_id=run.run_id, kind="run.settled", data=data))
+                ending |= standing(data)
             else:
                 ending |= {"settled": False, "problem": result.reason}
             if not run.ended:
@@ -191,16 +214,24 @@ class Turns:
         if result.messages and run.owner == self._journal.owner_id:
             self._journal.append(Event(run_id=run.run_id, kind="run.settled", data={**result.to_data(), "late": True}))
 
-    def recover(self) -> Steps[list[Settlement]]:
-        """Settle all that was left by runs whose owner is gone, oldest first."""
+    def recover(self, adopt: bool = False) -> Steps[list[Settlement]]:
+        """Settle all that was left by runs whose owner is gone, oldest first. `adopt`: also those of a graph of this name
+        that has other nodes or channels."""
         self._capture.tracker.do(self._capture.give_up_idle)
         found: list[Settlement] = []
         runs: list[Run] = []
         for status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):
             runs += yield self._off(partial(self._journal.runs, None, status, None))
-        left = [run for run in runs if not (run.ended and run.settled) and self._settler.is_ours(run)]
+        left = [run for run in runs if not run.done and self._settler.runs.share_name(run)]
         for run in sorted(left, key=lambda run: run.started_at):
-            if self._goes_on(run) or not (yield self._off(partial(self._may_tell, run))):
+            if self._goes_on(run):
+                continue
+            why = self._settler.runs.refuse(run, adopt=adopt)
+            if why is not None:
+                if (yield self._off(partial(self._journal._writer.janitor.is_free, run))):
+                    found.append(Settlement(run_id=run.run_id, thread_id=run.thread_id, outcome="held", reason=why))
+                continue
+            if not (yield self._off(partial(self._may_tell, run))):
                 continue
             found.append((yield from self._settle_before(run, None)))
         return found
@@ -210,13 +241,13 @@ class Turns:
         is_ours = run.status == RunStatus.RUNNING and run.owner == self._journal.owner_id
         return is_ours or self._capture.threads.is_live(str(run.thread_id), run.run_id)
 
-    def recover_now(self) -> list[Settlement]:
+    def recover_now(self, adopt: bool) -> list[Settlement]:
         """Recover, here."""
-        return quiet_context().run(now, self.recover())
+        return quiet_context().run(now, self.recover(adopt))
 
-    async def recover_later(self) -> list[Settlement]:
+    async def recover_later(self, adopt: bool) -> list[Settlement]:
         """Recover, without blocking the loop."""
-        return await to_its_end(later(self.recover()))
+        return await to_its_end(later(self.recover(adopt)))
 
     def _off(self, work: Callable[[], _T]) -> Do[_T]:
         return off_loop(self._journal, work)

@@ -88,7 +88,7 @@ def sentences(line: Timeline) -> str:
         told.append(f"{plural(len(line.models), 'model call')}, {plural(len(line.messages), 'message')}.")
     told += [f"{_settlement(mark)}." for mark in line.marks if mark.kind == "settled"][-1:]
     if run.ended and not run.settled:
-        told.append("Its thread may still lack what the journal holds.")
+        told.append("Its thread may lack what the journal holds.")
     if run.lost:
         told.append(f"{plural(run.lost, 'event')} could not be kept.")
     return " ".join(told)

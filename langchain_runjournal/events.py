@@ -46,6 +46,10 @@ FINGERPRINT: Final = "runjournal_fingerprint"
 CONTINUES: Final = "runjournal_continues"
 """In the metadata of a run: the name and the fingerprint of its graph, if that is attached or was started, and the run that
 it takes up."""
+CALLED: Final = "runjournal_called"
+"""In the same place: the run id that the caller gave, where another run of the journal has it already."""
+PROBLEM: Final = "runjournal_problem"
+"""In the same place: why the thread of a run cannot be settled by any graph."""
 
 DELTA: Final = "llm.ai.delta"
 NO_DATA: Final[Mapping[str, Any]] = {}
@@ -260,7 +264,12 @@ class Run(_Source):
     """Wall clock of the first event, in seconds since 1970."""
     ended_at: float | None = None
     settled: bool = True
-    """False while an ended run's thread may still lack what the journal holds; such a run is never pruned."""
+    """False while an ended run's thread may lack what the journal holds. `problem` says why, and `given_up` whether anything
+    will be tried again: until then, such a run is never pruned."""
+    problem: str | None = None
+    """Why its thread does not hold what the journal holds; None for a run that is settled."""
+    given_up: bool = False
+    """Whether its thread is left as it is: the graph's state cannot be written, or the conversation has gone on."""
     stop: str | None = None
     """The cause of a stop request, from the moment it was asked for; None if nobody asked."""
     lost: int = 0
@@ -285,6 +294,11 @@ class Run(_Source):
     def ended(self) -> bool:
         """Whether the run has had its `run.end`."""
         return self.status.ended
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, and nothing is left to do for its thread."""
+        return self.ended and (self.settled or self.given_up)
 
     def _repr_html_(self) -> str:
         """The time line of the run, for notebooks; what it says of itself, where its events cannot be read any more."""

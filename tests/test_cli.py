@@ -36,6 +36,7 @@ KEYS = {
     "ended_at",
     "events",
     "settled",
+    "problem",
     "stop",
     "lost",
     "owner",

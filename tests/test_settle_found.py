@@ -22,6 +22,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import RunJournal, attach
+from langchain_runjournal._attached import attachments_of
 from tests._agents import asks, words
 from tests._settled import Gate
 from tests.test_settle import (
@@ -60,6 +61,11 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
         await task
 
 
+def handlers(agent: Any) -> list[Any]:
+    """What a call of an attached graph is given."""
+    return [handler for one in attachments_of(agent) for handler in one.handlers]
+
+
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     records = [record for record in caplog.records if record.name == "langchain_runjournal"]
     return [record.getMessage() for record in records if record.levelno >= logging.WARNING]
@@ -91,7 +97,7 @@ def test_handlers_in_any_order(
     """In a chain they are called as it happens. Whichever is called first, the thread is settled."""
     asked = model(HALF, words("fine"))
     agent = made("agent", asked, journal)
-    ours = agent.config["callbacks"]
+    ours = handlers(agent)
     seen = called_in_order(monkeypatch, [ours[place] for place in order])
     chain = RunnableLambda(say) | agent
     with pytest.raises(RuntimeError, match="boom"):
@@ -133,8 +139,8 @@ def test_a_graph_that_a_node_calls_on_a_thread_of_its_own(
         outer = outer.compile(checkpointer=InMemorySaver(), name="outer")
         if attached:
             outer = attach(outer, journal)
-            handlers = inner.config["callbacks"], outer.config["callbacks"]
-            first, second = handlers if around == "attached" else handlers[::-1]
+            both = handlers(inner), handlers(outer)
+            first, second = both if around == "attached" else both[::-1]
             called_in_order(monkeypatch, [*first, *second])
         task = asyncio.create_task(outer.ainvoke(say("hi"), THREAD))
         await reached.reached.wait()
@@ -189,14 +195,17 @@ def test_a_graph_inside_that_remembers_gives_each_result_once(make: Any, journal
 
 
 def test_a_run_id_that_was_used_before(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Two runs of one id cannot be told apart: whoever does that is warned, and the call works."""
-    agent = made("agent", model(words("fine")), journal)
+    """A program that tries again under one run id has a run for each attempt, and each of them is settled."""
+    agent = made("agent", model(words("fine"), HALF), journal)
     config: RunnableConfig = {**THREAD, "run_id": uuid.UUID(int=1)}
     agent.invoke(say("hi"), config)
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke(say("next"), config)
+    second, first = journal.runs()
+    assert (first.run_id, first.status) == (str(config["run_id"]), "completed")
+    assert (second.status, second.settled, second.metadata["runjournal_called"]) == ("failed", True, first.run_id)
+    assert thread(agent) == ["U hi", "A fine", "U next", SETTLED[-1]]
     assert warnings_of(caplog) == []
-    assert agent.invoke(say("next"), config)["messages"][-1].content == "fine"
-    [warning] = warnings_of(caplog)
-    assert f"run id {config['run_id']} was used before" in warning
 
 
 class Notes(TypedDict):

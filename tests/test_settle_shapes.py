@@ -144,7 +144,7 @@ def test_states_of_all_shapes(shape: str, journal: RunJournal) -> None:
     asked = model(*TURNS)
     graph = one_node(schema, asked, **about)
     agent = attach(graph, journal)
-    assert type(agent) is type(graph)
+    assert isinstance(agent, type(graph))
 
     def give(text: str) -> Any:
         said = [HumanMessage(text)]
@@ -411,7 +411,8 @@ def test_a_state_without_messages_is_left_alone_and_says_so(journal: RunJournal)
         agent.invoke({"notes": ["hi"]}, THREAD)
     run = journal.runs()[0]
     [settled] = [event.data for event in journal.read(run.run_id) if event.kind == "run.settled"]
-    assert (settled["outcome"], run.settled) == ("left_alone", True)
+    assert (settled["outcome"], run.settled, run.given_up) == ("left_alone", False, True)
+    assert run.problem == settled["reason"]
     assert settled["reason"] == "its state has no `messages` (it has: answer, notes)"
     assert agent.get_state(THREAD).values == {"notes": ["first", "hi"], "answer": "hello"}
     assert shown(journal.transcript(run.run_id))[-1] == "A~ one two "

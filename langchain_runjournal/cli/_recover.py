@@ -16,7 +16,7 @@ import click
 
 from .._journal import RunJournal
 from .._wording import plural
-from ..events import GRAPH, Event, Run, RunStatus
+from ..events import GRAPH, PROBLEM, Event, Run, RunStatus
 from ._find import owner_of
 from ._settings import Problem, Settings, common, option
 from ._words import one_line
@@ -104,7 +104,7 @@ def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], lis
     left: list[Run] = []
     unsettled: list[Run] = []
     for run in sorted(found, key=lambda run: run.started_at):
-        if (run.ended and run.settled) or run.run_id in told:
+        if run.done or run.run_id in told:
             continue
         # One that has ended and is not settled has a thread to settle, whether its graph is attached or not.
         if run.ended or GRAPH in run.metadata:
@@ -115,7 +115,9 @@ def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], lis
         elif journal.claim(run.run_id):
             now = journal.run(run.run_id)
             if not now.ended:
-                data = {"status": "interrupted", "cause": "crash", "usage": dict(now.usage)}
+                data: dict[str, Any] = {"status": "interrupted", "cause": "crash", "usage": dict(now.usage)}
+                if PROBLEM in run.metadata:
+                    data |= {"settled": False, "given_up": True, "problem": run.metadata[PROBLEM]}
                 journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
                 ended.append(run)
     journal.flush()

@@ -136,8 +136,7 @@ def _of_tool(call: ToolCall, is_over: bool) -> str:
 
 def _problem(line: Timeline) -> str | None:
     """Why its thread could not be settled, of a run that has ended."""
-    told = [str(mark.data["problem"]) for mark in line.marks_of("end") if mark.data.get("problem")]
-    return None if line.run.settled or not told else told[-1]
+    return line.run.problem
 
 
 def _inputs(line: Timeline) -> list[str]:
@@ -266,6 +265,8 @@ def next_steps(run: Run, owner: str) -> list[str]:
     needs_graph = GRAPH in run.metadata
     if owner == "gone":
         return [f"its process was killed: `runjournal recover{' --graph module:attribute' if needs_graph else ''}` ends it"]
+    if run.given_up:
+        return ["its thread is left as it is: `runjournal transcript` has what was said"]
     if run.ended and not run.settled:
         return ["its thread may lack messages: `runjournal recover --graph module:attribute` settles it"]
     if owner == "alive" and run.stop is None:

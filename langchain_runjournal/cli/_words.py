@@ -123,6 +123,7 @@ def run_data(run: Run, short: str, owner: str) -> dict[str, Any]:
         "ended_at": run.ended_at,
         "events": run.last_seq,
         "settled": run.settled if run.ended else None,  # nobody knows yet what its thread will lack
+        "problem": run.problem,
         "stop": run.stop,
         "lost": run.lost,
         "owner": run.owner,

@@ -37,17 +37,23 @@ def run_row(run: Run) -> tuple[Any, ...]:
         "error": run.error,
         "started_at": run.started_at,
         "lost": run.lost,
+        "problem": run.problem,
+        "given_up": run.given_up,
         "metadata": run.metadata,
         "usage": run.usage,
     }
     ended_at = None if run.ended_at is None else round(run.ended_at * 1000)
-    head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, run.settled, ended_at)
+    done = run.settled or run.given_up
+    head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, done, ended_at)
     return *head, json.dumps({name: value for name, value in rest.items() if value})
 
 
 def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
     """The run of a row. Raises a `ValueError` or a `TypeError` for what nobody can have written."""
     run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
+    more = json.loads(rest)
+    if not isinstance(more, dict):
+        raise ValueError("what it says of itself is no mapping")
     run = Run(
         run_id=run_id,
         thread_id=thread_id,
@@ -55,10 +61,10 @@ def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
         owner=owner_id,
         epoch=epoch,
         stop=stop,
-        settled=bool(settled),
+        settled=bool(settled) and not more.get("given_up"),  # the column says whether anything is left to do
         ended_at=None if ended_at is None else ended_at / 1000,
         last_seq=last_seq,
-        **json.loads(rest),
+        **more,
     )
     if not isinstance(run.started_at, (int, float)) or not isinstance(run.lost, int):
         raise ValueError("a number is none")

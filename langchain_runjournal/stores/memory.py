@@ -136,7 +136,7 @@ class MemoryStore:
         """Make `owner_id` the owner at `epoch` + 1, if the run is still at `epoch`."""
         with self._open():
             kept = self._kept.get(run_id)
-            if kept is None or (kept.run.ended and kept.run.settled) or kept.run.epoch != epoch:
+            if kept is None or kept.run.done or kept.run.epoch != epoch:
                 return False
             kept.run = replace(kept.run, owner=owner_id, epoch=epoch + 1)
             self._version += 1
@@ -160,7 +160,7 @@ class MemoryStore:
     def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""
         with self._open():
-            ended = [k.run for k in self._kept.values() if k.run.ended and k.run.settled]
+            ended = [k.run for k in self._kept.values() if k.run.done]
             ended.sort(key=lambda run: run.ended_at or 0.0)
             if keep_last is not None:
                 ended = ended[: max(0, len(ended) - keep_last)]

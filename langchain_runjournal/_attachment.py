@@ -1,0 +1,70 @@
+"""What ties a graph and all of its copies to a journal: the handlers, the savers, and what settles its threads."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.pregel import Pregel
+
+from ._graph import Threads
+from ._identity import identity
+from ._settle import Settler
+from ._turns import Turns
+from .handler import JournalCallbackHandler
+from .saver import JournalSaver
+
+if TYPE_CHECKING:
+    from ._caller import Caller
+    from ._journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+
+Settle = Literal["always", "on_stop", "never"]
+_MOST_SAVERS: Final = 16
+"""With how many checkpointers, those used last, the work of looking at a graph is not done again."""
+
+
+class Attachment:
+    """One `attach`. Copies of the graph share it, whichever checkpointer each of them has."""
+
+    def __init__(self, journal: RunJournal, handler: JournalCallbackHandler, mode: Settle) -> None:
+        self.journal = journal
+        self.handler = handler
+        self.mode = mode
+        self.handlers: list[BaseCallbackHandler] = [handler]
+        """What a call of the graph is given."""
+        self._savers: weakref.WeakValueDictionary[int, JournalSaver] = weakref.WeakValueDictionary()
+        self._turns: dict[int, tuple[JournalSaver, Turns]] = {}
+        self._told: set[str] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Attachment:
+        # A copy of the graph records in the same journal, and waits for the turns that the graph has on its threads.
+        return self
+
+    def saver_around(self, saver: BaseCheckpointSaver[Any]) -> JournalSaver:
+        """The one `JournalSaver` around a checkpointer: it knows what is being written by all copies of the graph."""
+        found = self._savers.get(id(saver))
+        if found is None or found.saver is not saver:
+            found = self._savers[id(saver)] = JournalSaver(saver, self.journal)
+        return found
+
+    def turns(self, graph: Pregel[Any, Any, Any, Any], saver: JournalSaver) -> Turns:
+        """What settles the threads that a checkpointer keeps for the graph."""
+        known = self._turns.pop(id(saver), None)
+        if known is None or known[0] is not saver:
+            known = saver, Turns(self.journal, Settler(self.journal, Threads(graph, saver), saver))
+        self._turns[id(saver)] = known
+        while len(self._turns) > _MOST_SAVERS:
+            self._turns.pop(next(iter(self._turns)))
+        return known[1]
+
+    def see(self, caller: Caller) -> None:
+        """A run begins. The journal remembers which graphs are here; a run that cannot be settled is told of, once."""
+        self.journal._capture.identities.add(identity(caller.graph))
+        if caller.problem is not None and caller.problem not in self._told:
+            self._told.add(caller.problem)
+            logger.warning("the threads of graph %s are not settled: %s", caller.identity, caller.problem)
