@@ -36,7 +36,7 @@ _AWAITS: Final = "_ahandle_event_for_handler"
 def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settle: Settle = "always") -> _G:
     """A copy of a compiled graph that journals its runs, and whose threads are whole after any ending.
 
-    It is of the same type, is called in the same ways, and keeps your callbacks. After a run that was stopped, left,
+    It is of a subclass of its type, is called in the same ways, and keeps your callbacks. After a run that was stopped, left,
     timed out, killed or failed, its thread holds the history as it was, the results of all tools that finished, an honest
     answer for each that did not, and the partial answer; nothing is left to run, and the next message just works. It is done
     before the call returns or raises, wherever that can be awaited, and otherwise before the next turn of the thread begins:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Mapping[str, Any] = {}
+_LEFT = {
+    "never": "its graph is attached with settle='never': recover settles it",
+    "on_stop": "it failed, and its graph is attached with settle='on_stop': the next message settles it, or recover",
+}
 
 
 class Capture(Ends):
@@ -297,7 +301,8 @@ class Capture(Ends):
             turn.ending = ending
             self._unsettled[turn.key] = root
         else:
-            self._tell_end(root, {**ending, "settled": False})
+            problem = {"problem": _LEFT[turn.mode]} if told and turn.mode in _LEFT else {}
+            self._tell_end(root, {**ending, "settled": False, **problem})
             self.threads.leave(root)
 
     def _cut(self, node: Node, ending: Data) -> None:

@@ -202,6 +202,8 @@ class Turns:
                 ending |= standing(data)
             else:
                 ending |= {"settled": False, "problem": result.reason}
+                if run.ended and run.problem != result.reason:
+                    self._journal.append(Event(run_id=run.run_id, kind="run.settled", data=result.to_data()))
             if not run.ended:
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=ending))
             yield make_durable(self._journal, _SETTLING)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, redirect_stdout
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -42,10 +43,13 @@ _LEFT: Final = (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED)
 
 @click.command(epilog=_EPILOG, short_help="End and settle what killed processes left.")
 @option("--graph", metavar="MODULE:ATTRIBUTE", help="The graph whose threads are to be settled.")
+@option("--adopt", is_flag=True, help="With --graph: also runs of an earlier version of a graph without a name of its own.")
 @common
 @click.pass_obj
-def recover(settings: Settings, graph: str | None) -> int:
+def recover(settings: Settings, graph: str | None, adopt: bool) -> int:
     """End the runs of killed processes, and settle their threads if their graph is given."""
+    if adopt and graph is None:
+        raise click.UsageError("--adopt needs --graph: it says that runs of an earlier version are that graph's.")
     with settings.open() as journal:
         with settings.spinner("Looking for runs whose process is gone"):
             _wait_for_verdicts(journal)
@@ -53,7 +57,7 @@ def recover(settings: Settings, graph: str | None) -> int:
         settlements: list[Settlement] = []
         if graph is not None:
             with settings.spinner(f"Settling the runs of {graph}"):
-                name, settlements = asyncio.run(_settle(journal, graph))
+                name, settlements = asyncio.run(_settle(journal, graph, adopt))
         for settlement in settlements:
             _settled(settings, settlement, str(name))
         ended, left, unsettled = _end(journal, {settlement.run_id for settlement in settlements})
@@ -152,13 +156,13 @@ def _tell(
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-async def _settle(journal: RunJournal, name: str) -> tuple[str, list[Settlement]]:
+async def _settle(journal: RunJournal, name: str, adopt: bool) -> tuple[str, list[Settlement]]:
     async with AsyncExitStack() as stack:
         with redirect_stdout(sys.stderr):  # what a program prints on its way up is no data of ours
             graph = await _graph(look_up(name), name, stack)
         if await _is_asynchronous(graph):
-            return graph.get_name(), await journal.arecover(graph)
-        return graph.get_name(), await asyncio.to_thread(journal.recover, graph)
+            return graph.get_name(), await journal.arecover(graph, adopt=adopt)
+        return graph.get_name(), await asyncio.to_thread(partial(journal.recover, graph, adopt=adopt))
 
 
 def look_up(name: str) -> Any:
