@@ -16,7 +16,6 @@ from ._arguments import choice
 from ._attached import attachments_of, with_attachments
 from ._attachment import Attachment, Settle
 from ._caller import Caller, attached_caller
-from ._identity import identity
 from ._journal import RunJournal
 from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
@@ -36,12 +35,12 @@ _AWAITS: Final = "_ahandle_event_for_handler"
 def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settle: Settle = "always") -> _G:
     """A copy of a compiled graph that journals its runs, and whose threads are whole after any ending.
 
-    It is of a subclass of its type, is called in the same ways, and keeps your callbacks. After a run that was stopped, left,
-    timed out, killed or failed, its thread holds the history as it was, the results of all tools that finished, an honest
-    answer for each that did not, and the partial answer; nothing is left to run, and the next message just works. It is done
-    before the call returns or raises, wherever that can be awaited, and otherwise before the next turn of the thread begins:
-    what a killed process left as well (see `RunJournal.recover` to do it for all threads at once). A run that waits for a
-    human is not touched; a new message instead of a resume settles it first.
+    It is of a subclass of its type, is called in the same ways, and keeps your callbacks. After a run that was stopped,
+    left, timed out, killed or failed, its thread holds the history as it was, the results of all tools that finished, an
+    honest answer for each that did not, and the partial answer; nothing is left to run, and the next message just works. It
+    is done before the call returns or raises, wherever that can be awaited, and otherwise before the next turn of the thread
+    begins: what a killed process left as well (see `RunJournal.recover` to do it for all threads at once). A run that waits
+    for a human is not touched; a new message instead of a resume settles it first.
 
     `settle`: with "on_stop", a run that *failed* is left as LangGraph leaves it, so that `invoke(None)` takes it up again,
     until the next message; with "never", only `RunJournal.recover` settles. `capture_invoke`: have models stream inside of
@@ -54,9 +53,8 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     """
     check_graph(graph)
     choice("settle", settle, Settle)
-    mine = Attachment(journal, JournalCallbackHandler(journal, capture_invoke=capture_invoke), settle)
+    mine = Attachment(graph, journal, JournalCallbackHandler(journal, capture_invoke=capture_invoke), settle)
     mine.handlers += [_SettlesNow(mine), _SettlesLater(mine)]
-    journal._capture.identities.add(identity(graph))
     # Attached twice to one journal, it would record and settle each run twice.
     others = [one for one in attachments_of(graph) if one.journal is not journal]
     return with_attachments(graph, [*others, mine])

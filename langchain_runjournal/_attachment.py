@@ -31,12 +31,17 @@ _MOST_SAVERS: Final = 16
 class Attachment:
     """One `attach`. Copies of the graph share it, whichever checkpointer each of them has."""
 
-    def __init__(self, journal: RunJournal, handler: JournalCallbackHandler, mode: Settle) -> None:
+    def __init__(
+        self, graph: Pregel[Any, Any, Any, Any], journal: RunJournal, handler: JournalCallbackHandler, mode: Settle
+    ) -> None:
         self.journal = journal
         self.handler = handler
         self.mode = mode
         self.handlers: list[BaseCallbackHandler] = [handler]
         """What a call of the graph is given."""
+        self.identities = {identity(graph)}
+        """What its copies are called: a server gives them names of its own."""
+        journal._capture.attachments.add(self)
         self._savers: weakref.WeakValueDictionary[int, JournalSaver] = weakref.WeakValueDictionary()
         self._turns: dict[int, tuple[JournalSaver, Turns]] = {}
         self._told: set[str] = set()
@@ -63,8 +68,8 @@ class Attachment:
         return known[1]
 
     def see(self, caller: Caller) -> None:
-        """A run begins. The journal remembers which graphs are here; a run that cannot be settled is told of, once."""
-        self.journal._capture.identities.add(identity(caller.graph))
+        """A run begins. The log says once why runs like it cannot be settled."""
+        self.identities.add(caller.identity)
         if caller.problem is not None and caller.problem not in self._told:
             self._told.add(caller.problem)
             logger.warning("the threads of graph %s are not settled: %s", caller.identity, caller.problem)

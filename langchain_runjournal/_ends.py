@@ -17,8 +17,8 @@ from ._turn import OnThreads, Turn
 from .events import Event, Kind
 
 if TYPE_CHECKING:
+    from ._attachment import Attachment
     from ._busy import Waiting
-    from ._identity import Identity
     from ._journal import RunJournal
     from ._started import Started
     from .saver import JournalSaver
@@ -44,8 +44,8 @@ class Ends:
         """Whether the journal is being closed: no run begins any more."""
         self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """The attached copies of graphs that were started without."""
-        self.identities: set[Identity] = set()
-        """The graphs that are attached in this process."""
+        self.attachments: weakref.WeakSet[Attachment] = weakref.WeakSet()
+        """Those of the graphs that are attached in this process, as long as somebody holds one of them."""
         self.waiting: dict[tuple[str, str], Waiting] = {}
         """By graph and thread, the last of those who wait for it."""
 

@@ -51,7 +51,7 @@ class GraphRuns:
         theirs, mine = identity_of(run), self._threads.identity
         if theirs.is_exactly(mine):
             return None
-        if theirs in self._journal._capture.identities:
+        if any(theirs in one.identities for one in list(self._journal._capture.attachments)):
             return _ATTACHED.format(theirs.name)
         return None if theirs.is_named or adopt else _AMBIGUOUS.format(theirs.name)
 

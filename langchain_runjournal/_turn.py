@@ -127,6 +127,7 @@ class OnThreads:
 
     def leave(self, root: Root) -> None:
         """Its turn, if it had one, is over. Under the lock."""
+        root.caller = None  # what failed is remembered for a while, and must not keep a graph that nobody uses
         turn = root.turn
         if turn is None:
             return

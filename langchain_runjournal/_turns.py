@@ -230,7 +230,9 @@ class Turns:
                 continue
             why = self._settler.runs.refuse(run, adopt=adopt)
             if why is not None:
-                if (yield self._off(partial(self._journal._writer.janitor.is_free, run))):
+                if run.owner == self._journal.owner_id or (
+                    yield self._off(partial(self._journal._writer.janitor.is_free, run))
+                ):
                     found.append(Settlement(run_id=run.run_id, thread_id=run.thread_id, outcome="held", reason=why))
                 continue
             if not (yield self._off(partial(self._may_tell, run))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import operator
 from pathlib import Path
@@ -142,6 +143,21 @@ def test_two_graphs_of_one_name_that_are_both_here(town: Town) -> None:
         assert report.reason is not None
         assert "is attached here as well" in report.reason
         assert [one.outcome for one in journal.recover(narrow)] == ["settled"]
+
+
+def test_a_version_that_is_gone_is_nobodys(town: Town) -> None:
+    """A notebook cell is run again, with another graph of that name: the version before it settles nothing any more."""
+    with town.open() as journal:
+        # Not a script that holds the exception: that would hold the frames of the graph that raised it.
+        builder: Any = StateGraph(MessagesState).add_node("talk", lambda state: {}["boom"]).add_edge(START, "talk")
+        agent = attach(builder.compile(checkpointer=town.saver, name="agent"), journal, settle="never")
+        with pytest.raises(KeyError, match="boom"):
+            agent.invoke(say("hi"), THREAD)
+        later = graph_of(model(), town.saver, WithNotes, name="agent")
+        assert [one.outcome for one in journal.recover(later)] == ["held"]
+        del agent
+        gc.collect()
+        assert [one.outcome for one in journal.recover(later)] == ["settled"]
 
 
 def test_an_earlier_version_of_a_graph_without_a_name_is_adopted_on_request(town: Town) -> None:
