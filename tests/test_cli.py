@@ -124,6 +124,20 @@ def test_list_for_people_has_what_counts(journal: Path) -> None:
     assert "\x1b" not in done.output
 
 
+def test_why_a_thread_is_not_settled_is_shown_wherever_runs_are(here: Path) -> None:
+    """`list`, `show` and `check` give the reason, for people and for programs."""
+    why = "the checkpointer is down"
+    with RunJournal(here / "runs.db") as journal:
+        write(journal, "r1", "failed")
+    for command in (["list"], ["show", "r1"]):
+        found = run(*command, "--no-json")
+        assert why in found.output
+        [said] = data(*command)
+        assert (said["settled"], said["problem"]) == (False, why)
+    checked = run("check", "--no-json")
+    assert (why in checked.output, checked.exit_code) == (True, 1)
+
+
 def test_list_can_be_narrowed(journal: Path) -> None:
     """By thread, by status, by number; and says when there are more."""
     assert [one["run_id"] for one in data("list", "--thread", "t1")] == [FAILED, DONE]

@@ -44,6 +44,9 @@ def list_runs(settings: Settings, thread: str | None, status: str | None, limit:
             settings.lines([_json(journal, run, ids) for run in shown])
         elif shown:
             settings.out.print(_table(journal, shown, ids, settings.out.width))
+            for run in shown:
+                if run.problem is not None:
+                    settings.note(f"{one_line(ids.short(run.run_id))} is not settled: {one_line(run.problem)}")
     if len(runs) > len(shown):
         settings.note(f"there are more: --all shows them, --limit {limit * 2} some")
     if not runs:
