@@ -7,7 +7,7 @@ Rule: each run is told to end exactly once, whatever comes in between, or its th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ class Ends:
         self.tracker = Tracker()
         self.threads = OnThreads(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
+        self.evidence: dict[tuple[str, int], Any] = {}
+        """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
         self.started: dict[int, Started] = {}
         """The runs in tasks of their own, until they are over."""
         self.is_closing = False
@@ -92,6 +94,13 @@ class Ends:
         for root in list(self._unsettled.values()):
             if root.turn is not None and not root.turn.is_worked_on:
                 self.give_up(root, "cut off")
+
+    def forget(self, run_ids: Collection[str]) -> None:
+        """Runs that were deleted: what is remembered of them goes as well."""
+        self.tracker.do(partial(self.threads.forget, run_ids))
+        gone = set(run_ids)
+        for key in [key for key in list(self.evidence) if key[0] in gone]:
+            self.evidence.pop(key, None)
 
     def after_fork(self) -> None:
         """In a child: whatever goes on is the parent's, and a lock may be held by a thread that is not here."""

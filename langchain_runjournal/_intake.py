@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from ._buried import Buried
 from ._clock import Clock
 from ._lane import Lane
 from ._overflow import Entry, Overflow
@@ -68,6 +69,7 @@ class Intake:
         self.unusable: deque[RunJournalError] = deque()
         self.closed = False
         self.late = 0
+        self.buried = Buried()
         self.asleep = False
 
     def append(self, event: Event) -> None:
@@ -123,6 +125,8 @@ class Intake:
         """Number the event and make it safe. False when there is no room, unless forced to do without the spool."""
         lane = self.lanes.get(run_id)
         if lane is None:
+            if self.buried.drops(run_id, kind):
+                return True
             lane = self._open_lane(run_id)
         if lane.shut:
             self._refuse(lane)
@@ -232,6 +236,26 @@ class Intake:
                 self._ended -= lane is not None and lane.ended
             self.forgotten = True
 
+    def bury(self, run_ids: Iterable[str]) -> None:
+        """Runs that have been deleted: what waits for them is dropped, and so is what still comes."""
+        with self._lock:
+            for lane in [self.lanes[run_id] for run_id in run_ids if run_id in self.lanes]:
+                self.forget([lane.run_id])
+                self.fence(lane, RunFenced(run_ids=[lane.run_id], refused=0))
+                lane.wake_waiters()
+
+    def turn_over(self, *, only_if_ready: bool = False) -> None:
+        """Go on in another spool file, so that the one with the words so far is deleted as soon as they are stored.
+
+        `only_if_ready`: not if another file would have to be made first, which takes a millisecond.
+        """
+        with self._lock:
+            spool = self.spool
+            if spool is None or self._inside or not spool.is_used or (only_if_ready and not spool.is_ready):
+                return
+            if spool.rotate(0, self._all_stored()):
+                self._introduced = []
+
     def _lay_to_rest(self, lane: Lane, kind: Kind) -> None:
         """A run that has ended, or waits for a human (who may go on with a new run, or never), is kept for a while."""
         if lane.ended or kind not in ("run.end", "run.pause"):
@@ -272,7 +296,7 @@ class Intake:
         with self._lock:
             lane.shut = error
             dropped = lane.drop_all()
-            if dropped:
+            if dropped and lane.run_id not in self.buried:
                 logger.error("%d events of run %s are refused: %s", dropped, lane.run_id, error)
                 self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + dropped
 

@@ -13,8 +13,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from . import _follow, _janitor, _looking, _messages, _process, _resume, _stopping, _transcript
-from ._arguments import Age, before, count, positive, seconds, text
+from . import _delete, _follow, _janitor, _looking, _messages, _process, _resume, _stopping, _transcript
+from ._arguments import Age, count, positive, seconds, text
 from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
@@ -193,22 +193,7 @@ class RunJournal:
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """The events of a run with a larger seq than `after`, in order, at most `limit`. Raises `RunNotFound`."""
         self._check_open()
-        after = count("after", after) or 0
-        limit = count("limit", limit)
-        text("run_id", run_id)
-        for _ in range(2):  # again, if the lane gave something to the store while we looked there
-            events = self._store.read(run_id, after, limit)
-            missing = 1 << 62 if limit is None else limit - len(events)
-            lane = self._intake.lanes.get(run_id)
-            if lane is None or lane.shut:
-                break
-            tail = lane.tail(events[-1].seq if events else after, missing)
-            if tail is not None:
-                events += tail
-                break
-        if not events:
-            _follow.find(self._writer, run_id)
-        return events
+        return _looking.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
 
     async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """Same as :meth:`read`, without blocking the loop."""
@@ -314,24 +299,39 @@ class RunJournal:
         """Same as :meth:`claim`, without blocking the loop."""
         return await self._off_loop(partial(self.claim, run_id))
 
-    def prune(self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False) -> list[str]:
+    def prune(
+        self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False, vacuum: bool = False
+    ) -> list[str]:
         """Delete whole runs, and return their ids: those that ended more than `older_than` (seconds, or a timedelta) ago
         and, counted by their end, are not among the `keep_last` last ones.
 
         Runs that are running, paused, or ended but not settled are never deleted. `dry_run`: only say which would go.
+        `vacuum`: rewrite the file, so that it gives back the room of what was deleted; alone, only that.
         """
-        self._check_open()
-        if older_than is None and keep_last is None:
-            raise InvalidArgument(name="older_than or keep_last", expected="given, so that not everything goes", value=None)
-        ended_before = before("older_than", older_than, self._clock.wall())
-        _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
-        gone = self._store.prune(before=ended_before, keep_last=count("keep_last", keep_last), dry_run=dry_run)
-        self._writer.intake.forget(() if dry_run else gone)
-        return gone
+        return _delete.prune(self, older_than, keep_last, dry_run, vacuum)
 
-    async def aprune(self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False) -> list[str]:
+    async def aprune(
+        self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False, vacuum: bool = False
+    ) -> list[str]:
         """Same as :meth:`prune`, without blocking the loop."""
-        return await self._off_loop(partial(self.prune, older_than, keep_last, dry_run=dry_run))
+        return await self._off_loop(partial(self.prune, older_than, keep_last, dry_run=dry_run, vacuum=vacuum))
+
+    def delete(
+        self, *, thread_id: str | None = None, run_id: str | None = None, force: bool = False, timeout: float | None = 60.0
+    ) -> list[str]:
+        """Delete all runs of a thread, or one run, with their text, also unsettled and paused ones. Returns their ids.
+
+        Raises `RunAtWork` if one of them is running, in any process, and deletes nothing then. `force`: stop such runs
+        first, and wait up to `timeout` seconds for each; raises what `stop` raises. The thread's checkpoints stay: they are
+        the checkpointer's (see `JournalSaver`, whose `delete_thread` deletes both).
+        """
+        return now(_delete.delete(self, thread_id, run_id, force, timeout))
+
+    async def adelete(
+        self, *, thread_id: str | None = None, run_id: str | None = None, force: bool = False, timeout: float | None = 60.0
+    ) -> list[str]:
+        """Same as :meth:`delete`, without blocking the loop."""
+        return await later(_delete.delete(self, thread_id, run_id, force, timeout))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 

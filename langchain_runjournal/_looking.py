@@ -7,6 +7,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING
 
+from . import _follow
 from .errors import RunJournalError
 from .events import Event, Run, with_events
 
@@ -22,6 +23,23 @@ def with_sources(journal: RunJournal, runs: list[Run]) -> list[Run]:
     """The runs, which will find their events. They do not keep the journal open, or alive."""
     read = partial(_events, weakref.ref(journal), journal._store.path)
     return [with_events(run, partial(read, run.run_id, run.last_seq)) for run in runs]
+
+
+def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> list[Event]:
+    """See `RunJournal.read`."""
+    for _ in range(2):  # again, if the lane gave something to the store while we looked there
+        events = journal._store.read(run_id, after, limit)
+        missing = 1 << 62 if limit is None else limit - len(events)
+        lane = journal._intake.lanes.get(run_id)
+        if lane is None or lane.shut:
+            break
+        tail = lane.tail(events[-1].seq if events else after, missing)
+        if tail is not None:
+            events += tail
+            break
+    if not events:
+        _follow.find(journal._writer, run_id)
+    return events
 
 
 def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: int) -> list[Event] | None:

@@ -172,6 +172,16 @@ class Spool:
         self.file = fresh
         return True
 
+    @property
+    def is_used(self) -> bool:
+        """Whether the file at hand holds any record."""
+        return self.file.pos > _START
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a spare file lies ready."""
+        return bool(self._spares)
+
     def prepare(self) -> None:
         """Have a spare file ready, so that no append has to make one. For the writer thread, without the lock."""
         if not self._spares and self.allocated + self._size <= self._limit:

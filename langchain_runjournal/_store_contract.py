@@ -154,6 +154,46 @@ class StoreContract(BeginContract):
             store.append("me", [row(deltas("r", 1, 3))])
         assert store.read("r", 0, None) == []
 
+    def test_deleting_takes_the_runs_that_are_named(self) -> None:
+        """Whatever their state, with all their events, wherever those are kept; each once, in the order that was given."""
+        store = self.open()
+        store.append("me", [row([*deltas("old", 3), end("old", 4)]), row(deltas("running", 2))])
+        store.tidy()
+        store.append(
+            "me", [row(numbered("paused", ["run.pause"])), row(deltas("running", 2, first=3)), row(deltas("kept", 2))]
+        )
+        store.append("you", [row([end("unsettled", 1, status="failed", settled=False)])])
+        other = self.open_again(store)
+        assert other.delete(["nobody's"]) == []
+        assert other.delete([]) == []
+        gone = other.delete(["running", "nobody's", "old", "paused", "unsettled", "old"])
+        assert gone == ["running", "old", "paused", "unsettled"]
+        for one in (store, other):
+            assert all(one.read(run_id, 0, None) == [] and one.run(run_id) is None for run_id in gone)
+            assert [run.run_id for run in one.runs(thread_id=None, status=None, limit=None)] == ["kept"]
+            assert one.check() == []
+        assert not store.claim("unsettled", "you", 1)
+        assert store.request_stop("running", "stop") is None
+        with raises(SeqGap):
+            store.append("me", [row(deltas("running", 1, 5))])
+        store.append("me", [row(deltas("kept", 1, 3))])
+        assert [event.seq for event in events_of(store, "kept")] == [1, 2, 3]
+
+    def test_a_vacuum_changes_nothing_that_is_read(self) -> None:
+        """Runs, their order and their events are as before, for other handles as well; and writing goes on."""
+        store = self.open()
+        other = self.open_again(store)
+        store.append("me", [row([*deltas("a", 3), end("a", 4)]), row(deltas("b", 2)), row(deltas("c", 2))])
+        store.tidy()
+        store.append("me", [row(deltas("b", 1, 3))])
+        assert other.delete(["a"]) == ["a"]
+        other.vacuum()
+        store.append("me", [row(deltas("b", 1, 4)), row(deltas("d", 1))])
+        for one in (store, other):
+            assert [run.run_id for run in one.runs(thread_id=None, status=None, limit=None)] == ["d", "c", "b"]
+            assert [event.seq for event in events_of(one, "b")] == [1, 2, 3, 4]
+            assert one.check() == []
+
     def test_a_store_that_is_whole_says_so(self) -> None:
         """Nothing to report, also of one that has been worked on."""
         store = self.open()
@@ -192,6 +232,8 @@ class StoreContract(BeginContract):
             lambda: store.stops("me"),
             lambda: store.owners(),
             lambda: store.forget("me"),
+            lambda: store.delete(["r"]),
+            lambda: store.vacuum(),
             lambda: store.prune(before=None, keep_last=1),
             lambda: store.changed(),
             lambda: store.check(),

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from ._steps import Pending
@@ -190,6 +190,14 @@ class OnThreads:
     def take_late(self, turn: Turn) -> set[str]:
         """Those. Forgotten by this."""
         return self._late.pop((turn.graph.key, turn.thread_id), set())
+
+    def forget(self, run_ids: Collection[str]) -> None:
+        """Runs that were deleted: nothing of them is settled, or looked for, any more. Under the lock."""
+        for left in list(self._open.values()):
+            for run_id in run_ids:
+                left.pop(run_id, None)
+        for late in list(self._late.values()):
+            late.difference_update(run_ids)
 
     def clear(self) -> None:
         """In a forked child: all of them are the parent's."""

@@ -211,6 +211,8 @@ class Writer:
         try:
             while not self._store_all(self.intake.refill(_STEP)):
                 pass
+            if self.intake.spool is not None:
+                self.intake.spool.release()
         except Exception as exc:  # noqa: BLE001 - whatever the store raises belongs to the barriers, and is raised there
             return exc
         return None
@@ -295,11 +297,16 @@ class Writer:
         When old lanes have been forgotten, a new one may be that of an old run that got a late event. Its numbers would
         begin at 1 again, and the store would take them for a retry of what it has.
         """
-        if self.intake.forgotten and not lane.base and not lane.tried and self.store.run(lane.run_id) is not None:
+        if self.intake.forgotten and not lane.base and not lane.tried and self._has_events(lane.run_id):
             self.intake.fence(lane, RunFenced(run_ids=[lane.run_id], refused=0))
             return False
         lane.tried = True
         return True
+
+    def _has_events(self, run_id: str) -> bool:
+        found = self.store.run(run_id)
+        # One that `start_run` has begun is there before its first event, and ours.
+        return found is not None and (found.last_seq > 0 or found.owner != self.owner.owner_id)
 
     def _note_failure(self, exc: Exception) -> None:
         if self._failure is None:
@@ -360,6 +367,10 @@ class Writer:
             self._due_beat = now + self.owner.lease / 3
             self.beat()
             self.janitor.collect()
+            # Text that is stored does not stay in a spool file for longer: another process may delete its run.
+            self.intake.turn_over(only_if_ready=True)
+            if self.intake.spool is not None:
+                self.intake.spool.release()
 
     def _run_errands(self) -> None:
         while self.errands:

@@ -170,6 +170,11 @@ class ThreadBusy(RunJournalError):
     message again when it has ended."""
 
 
+class RunAtWork(RunJournalError):
+    """Nothing was deleted: these runs are still running: {run_ids}. Stop them first (`RunJournal.stop`), or delete with
+    force=True, which stops them and waits until they have ended."""
+
+
 class StopTimeout(RunJournalError, TimeoutError):
     """Run {run_id} was asked to stop, and has not ended within {seconds} s. The request stays: the run ends when what it is
     doing lets go of it. Wait longer, or look for what in it does not let itself be cancelled."""

@@ -41,16 +41,21 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     logged and the checkpoint is written all the same. A write that has begun is brought to its end, also if who awaits it
     is cancelled, any number of times. It has the methods that the inner saver has, and its other attributes (`setup`,
     `conn`); what is read is what the inner saver reads, unless the config asks for a place to go on from (`RESUME`).
+
+    `delete_runs`: `delete_thread` deletes the thread's runs from the journal as well, first; it raises `RunAtWork`, and
+    deletes nothing, while one of them is running. With False it deletes only checkpoints, and the journal keeps the text.
     """
 
     journal: RunJournal
     saver: BaseCheckpointSaver[Any]
     """The saver around which this one is. What is written to it directly, nobody here knows of."""
+    delete_runs: bool
+    """Whether `delete_thread` deletes the thread's runs as well."""
     _traffic: Traffic
     _path: bool
     _apath: bool
 
-    def __new__(cls, saver: BaseCheckpointSaver[Any], journal: RunJournal) -> Self:
+    def __new__(cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, *, delete_runs: bool = True) -> Self:
         """Around a saver that writes to the same journal already, it is that one."""
         if not isinstance(journal, RunJournal):
             raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
@@ -59,24 +64,26 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         around: Any = saver
         while isinstance(around, JournalSaver):
             if around.journal is journal:
+                if around is saver and around.delete_runs and not delete_runs:
+                    return cls._around(around.saver, journal, around._traffic, delete_runs)
                 return cast("Self", saver)
             around = around.saver
-        return cls._around(saver, journal, Traffic())
+        return cls._around(saver, journal, Traffic(), delete_runs)
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], journal: RunJournal) -> None:
+    def __init__(self, saver: BaseCheckpointSaver[Any], journal: RunJournal, *, delete_runs: bool = True) -> None:
         # `__new__` has done it. It may have given back one that is in use, which must stay as it is.
         pass
 
     @classmethod
-    def _around(cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, traffic: Traffic) -> Self:
+    def _around(cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, traffic: Traffic, delete_runs: bool) -> Self:
         inner: Any = type(saver)
         new: Self = object.__new__(_class_around(cls.__dict__.get("_plain", cls), inner))
-        new.saver, new.journal, new._traffic = saver, journal, traffic
+        new.saver, new.journal, new._traffic, new.delete_runs = saver, journal, traffic, delete_runs
         return new
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for what is not here: `setup`, `conn`, `loop` and whatever else the inner saver has for its users.
-        if name in ("saver", "journal", "_traffic"):
+        if name in ("saver", "journal", "_traffic", "delete_runs"):
             raise AttributeError(name)
         return getattr(self.saver, name)
 
@@ -84,13 +91,14 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         return f"JournalSaver({self.saver!r}, {self.journal!r})"
 
     def __copy__(self) -> Self:
-        return self._around(self.saver, self.journal, self._traffic)
+        return self._around(self.saver, self.journal, self._traffic, self.delete_runs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self._around(copy.deepcopy(self.saver, memo), self.journal, Traffic())
+        return self._around(copy.deepcopy(self.saver, memo), self.journal, Traffic(), self.delete_runs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).__dict__["_plain"], (self.saver, self.journal)
+        plain = type(self).__dict__["_plain"]
+        return partial(plain, delete_runs=self.delete_runs), (self.saver, self.journal)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -159,6 +167,20 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             finally:
                 del error, task  # they hold this frame, and this frame them
         return cast("_T", value)
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """The inner saver's, after the thread's runs have been deleted from the journal (see `delete_runs`)."""
+        if self.delete_runs:
+            self.journal.delete(thread_id=str(thread_id))
+        self.saver.delete_thread(thread_id)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Same as :meth:`delete_thread`, without blocking the loop."""
+        if self.delete_runs:
+            await self.journal.adelete(thread_id=str(thread_id))
+        await self.saver.adelete_thread(thread_id)
 
     # --- the journal --------------------------------------------------------------------------------------------------
 
@@ -240,7 +262,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
         """The same around the inner saver's. LangGraph makes one for each run, so all of them count as this one."""
         inner = self.saver.with_allowlist(extra_allowlist)
-        return self if inner is self.saver else self._around(inner, self.journal, self._traffic)
+        return self if inner is self.saver else self._around(inner, self.journal, self._traffic, self.delete_runs)
 
 
 # --- the class for a saver ----------------------------------------------------------------------------------------------

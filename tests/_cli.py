@@ -56,12 +56,13 @@ def started(*args: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([*COMMAND, *args], cwd=cwd, **{"env": environment(), **pipes, **options})
 
 
-def on_terminal(command: Sequence[str], cwd: Path, width: int = 80, **more: str) -> tuple[int, str]:
-    """A command on a terminal of its own: its exit code, and all that the terminal was given."""
+def on_terminal(command: Sequence[str], cwd: Path, width: int = 80, typed: str = "", **more: str) -> tuple[int, str]:
+    """A command on a terminal of its own, with `typed` as input: its exit code, and all that the terminal was given."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     process = subprocess.Popen(command, cwd=cwd, env=environment(**more), stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
+    os.write(ours, typed.encode())
     said = b""
     try:
         while True:

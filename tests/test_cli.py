@@ -16,7 +16,7 @@ from hypothesis import example as like
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_runjournal import RunJournal, errors
+from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal._wording import duration
 from langchain_runjournal.cli._app import commands
 from langchain_runjournal.cli._find import Ids
@@ -174,7 +174,19 @@ def test_the_journal_is_named_before_or_after_or_by_the_environment(journal: Pat
         assert json.loads(done.stdout.splitlines()[0])["run_id"] == newest, args
 
 
-@pytest.mark.parametrize("command", ["list", "check", "recover", "export --all", "prune --keep-last 1", "show @last"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list",
+        "check",
+        "recover",
+        "export --all",
+        "prune --keep-last 1",
+        "prune --vacuum",
+        "delete @last --yes",
+        "show @last",
+    ],
+)
 def test_a_journal_that_is_not_there_is_not_made(here: Path, command: str) -> None:
     """One line says what to do, and nothing has come into being."""
     said = complaint(*command.split())
@@ -405,6 +417,52 @@ def test_stop_without_waiting_asks(here: Path) -> None:
         assert "has not ended within 0.05 s" in complaint("stop", "r1", "--timeout", "0.05")
 
 
+# --- delete -----------------------------------------------------------------------------------------------------------
+
+
+def test_delete_takes_runs_or_a_thread(journal: Path) -> None:
+    """Whatever their state; the ids of what went are the data."""
+    assert data("delete", "--thread", "t1", "--yes") == [{"run_id": name, "deleted": True} for name in (DONE, FAILED)]
+    assert run("delete", "@last", "aaaa0001", "@last", "--yes", "--no-json").stdout == f"{WAITS}\n{STOPPED}\n"
+    assert data("list") == []
+    done = run("delete", "--thread", "t1", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "0 runs deleted" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "Give the runs to delete, or --thread"),
+        (("@last", "--thread", "t1"), "Give the runs to delete, or --thread"),
+        (("--thread", ""), "names no thread"),
+    ],
+)
+def test_delete_needs_to_know_what(journal: Path, args: tuple[str, ...], said: str) -> None:
+    """Exactly one of runs and a thread; anything else is wrong usage."""
+    assert said in complaint("delete", *args, "--yes", code=2)
+    assert len(data("list")) == len(ALL)
+
+
+def test_delete_asks_first(journal: Path) -> None:
+    """Without a terminal it cannot, and wants --yes."""
+    assert "give --yes" in complaint("delete", "@last", code=2)
+    assert len(data("list")) == len(ALL)
+
+
+def test_delete_of_a_run_that_goes_on(here: Path) -> None:
+    """Refused, with what to do; --force stops it, or says that it has not stopped."""
+    with RunJournal(here / "runs.db") as owner:
+        write(owner, "r1", "running")
+        owner.flush()
+        assert "Use `runjournal stop`, or --force" in complaint("delete", "r1", "--yes")
+        said = complaint("delete", "r1", "--yes", "--force", "--timeout", "0.05")
+        assert "has not ended within 0.05 s" in said
+        owner.on_stop("r1", lambda cause: owner.append(Event(run_id="r1", kind="run.end", data={"status": "interrupted"})))
+        assert data("delete", "r1", "--yes", "--force") == [{"run_id": "r1", "deleted": True}]
+        assert owner.runs() == []
+
+
 # --- check, prune, export ---------------------------------------------------------------------------------------------
 
 
@@ -428,6 +486,16 @@ def test_prune_needs_to_know_what(journal: Path) -> None:
     assert "--older-than or --keep-last" in complaint("prune", code=2)
     assert "30d" in complaint("prune", "--older-than", "old", code=2)
     assert "30d" in complaint("prune", "--older-than", "30", code=2)  # days are meant, and seconds would take everything
+
+
+def test_prune_may_only_vacuum(journal: Path) -> None:
+    """Nothing is deleted by that, and it is no dry run."""
+    done = run("prune", "--vacuum")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "0 runs deleted" in done.stderr
+    assert len(data("list")) == len(ALL)
+    assert "--dry-run or --vacuum" in complaint("prune", "--vacuum", "--dry-run", code=2)
+    assert [one["run_id"] for one in data("prune", "--keep-last", "1", "--vacuum")] == [DONE]
 
 
 @pytest.mark.parametrize(

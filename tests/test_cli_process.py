@@ -128,6 +128,17 @@ def test_a_terminal_without_colours(home: Path) -> None:
     assert [json.loads(line)["run_id"] for line in said.splitlines()] == list(reversed(ALL))
 
 
+@pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 130, len(ALL)), ("y\n", 0, len(ALL) - 1)])
+def test_delete_asks_on_a_terminal(home: Path, typed: str, code: int, left: int) -> None:
+    """It shows what would go, and only a yes deletes it."""
+    ended, said = on_terminal([*COMMAND, "delete", "@last"], home, typed=typed)
+    assert ended == code
+    assert f"{ALL[-1]} paused" in said
+    assert "Delete 1 run for ever? [y/N]" in said
+    with RunJournal(home / "runs.db") as journal:
+        assert len(journal.runs()) == left
+
+
 def test_what_is_long_shows_progress_on_a_terminal(home: Path) -> None:
     """And cleans up after itself."""
     code, said = on_terminal([*COMMAND, "check"], home)

@@ -178,3 +178,14 @@ async def test_an_option_that_nobody_knows(tmp_path: Path) -> None:
         with pytest.raises(errors.InvalidArgument, match="ifbusy"):
             await talk.start(ifbusy="stop")
         assert await talk.journal.aruns() == []
+
+
+@on_a_loop
+async def test_a_run_after_a_prune(tmp_path: Path) -> None:
+    """A journal that has pruned, or has forgotten a run, takes the events of what start_run begins as before."""
+    async with talking(tmp_path) as talk:
+        assert talk.journal.prune(keep_last=0) == []
+        talk.model.say(words("fi", "ne"))
+        run = await (await talk.start()).wait()
+        assert facts(run) == ("completed", None, True)
+        assert await talk.thread() == ["U go", "A fine"]

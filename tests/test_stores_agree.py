@@ -104,6 +104,17 @@ class Agree(RuleBasedStateMachine):
         for run_id in sorted(self.both(handle, "prune", before=None, keep_last=keep)):
             self.last[run_id] = 0
 
+    @precondition(lambda self: self.now % 5 == 1)
+    @rule(handle=handles, named=st.lists(runs, max_size=3))
+    def delete(self, handle: int, named: list[str]) -> None:
+        for run_id in self.both(handle, "delete", named):
+            self.last[run_id] = 0
+
+    @precondition(lambda self: self.now % 7 == 0)
+    @rule(handle=handles)
+    def vacuum(self, handle: int) -> None:
+        self.both(handle, "vacuum")
+
     @rule(handle=handles, run=runs, after=st.integers(0, 3_000), limit=st.none() | st.integers(0, 2_500))
     def read(self, handle: int, run: str, after: int, limit: int | None) -> None:
         self.both(handle, "read", run, after, limit)

@@ -14,6 +14,7 @@ import click
 
 from .. import __version__
 from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreNotWritable
+from ._delete import delete
 from ._keep import check, export, prune
 from ._list import list_runs
 from ._live import follow, stop
@@ -163,5 +164,5 @@ def commands(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
-for _command in (list_runs, show, transcript, follow, stop, recover, check, prune, export, view, demo):
+for _command in (list_runs, show, transcript, follow, stop, recover, check, delete, prune, export, view, demo):
     commands.add_command(_command)

@@ -35,6 +35,7 @@ _PRUNE = """\b
 Examples:
   runjournal prune --older-than 30d --dry-run
   runjournal prune --older-than 12h --keep-last 1000
+  runjournal prune --vacuum
 
 A run goes when it is older and not among the last ones. Runs that are running, paused or not settled never go.
 """
@@ -130,14 +131,17 @@ class Age(_Seconds):
 @option("--older-than", type=Age(), metavar="AGE", help="Only runs that ended longer ago: 30d, 12h, 90m, 45s.")
 @option("--keep-last", type=click.IntRange(0), metavar="N", help="Not the N runs that ended last.")
 @option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@option("--vacuum", is_flag=True, help="Rewrite the file without the room and the remains of what was deleted.")
 @common
 @click.pass_obj
-def prune(settings: Settings, older_than: float | None, keep_last: int | None, dry_run: bool) -> None:
+def prune(settings: Settings, older_than: float | None, keep_last: int | None, dry_run: bool, vacuum: bool) -> None:
     """Delete old runs that have ended and are settled. The ids of what went are the data."""
-    if older_than is None and keep_last is None:
-        raise click.UsageError("Give --older-than or --keep-last, so that not everything goes.")
+    if older_than is None and keep_last is None and not vacuum:
+        raise click.UsageError("Give --older-than or --keep-last, so that not everything goes, or --vacuum alone.")
+    if dry_run and vacuum:
+        raise click.UsageError("Give --dry-run or --vacuum: a dry run writes nothing.")
     with settings.open() as journal, settings.spinner("Pruning"):
-        gone = journal.prune(older_than, keep_last, dry_run=dry_run)
+        gone = journal.prune(older_than, keep_last, dry_run=dry_run, vacuum=vacuum)
     for run_id in gone:
         if settings.as_json:
             settings.line({"run_id": run_id, "deleted": not dry_run})

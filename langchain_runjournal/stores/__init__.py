@@ -102,6 +102,13 @@ class Store(Protocol):
         """Delete whole runs that have ended and are settled: ended before `before` (milliseconds since 1970) and, by when
         they ended, not among the last `keep_last`. Returns their ids, the first to end first. `dry_run`: only that."""
 
+    def delete(self, run_ids: Collection[str]) -> list[str]:
+        """Delete these runs with all their events, whatever their state, so that their text cannot be read from the store's
+        files any more. Returns the ids that were there, in the order in which they were given."""
+
+    def vacuum(self) -> None:
+        """Rewrite the store without the room and the remains of what was deleted. Runs stay as they are."""
+
     def changed(self) -> int:
         """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""
 

@@ -47,10 +47,6 @@ STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT
 CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
 )
-PRUNABLE: Final = (
-    "SELECT run, run_id, ended_at FROM runs WHERE ended_at IS NOT NULL AND settled ORDER BY ended_at DESC, run DESC"
-    " LIMIT -1 OFFSET ?"
-)
 
 
 class Known:
@@ -198,6 +194,24 @@ def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> 
     """Put neighbouring segments of a run to rest."""
     parts = [with_call(con, run, parts[0]), *parts[1:]]
     con.executemany(_INSERT_SEGMENT, [(run, *long[2:9]) for long in long_segments(parts)])
+
+
+def tidy(con: sqlite3.Connection) -> None:
+    """Move what has arrived in `live` to `segments`, each run together."""
+    # In the shape of a segment, so that none has to be made, with the number of the run in place of the marks; and
+    # gathered here, because SQLite would carry all columns through its sorter.
+    rows: dict[int, list[Segment]] = {}
+    for row in con.execute(f"SELECT '', 0, {COLUMNS}, run FROM live ORDER BY id"):
+        run = row[9]
+        if run in rows:
+            rows[run].append(row)
+        else:
+            rows[run] = [row]
+    # Deleted before they are written again, so that they take the same pages.
+    con.execute("DELETE FROM live")
+    for run, group in rows.items():
+        group[0] = Segment._make(group[0])._replace(run_id=f"number {run}")
+        put_to_rest(con, run, group)
 
 
 def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:

@@ -169,6 +169,20 @@ class MemoryStore:
                 del self._kept[run_id]
             return gone
 
+    def delete(self, run_ids: Collection[str]) -> list[str]:
+        """Delete these runs, whatever their state."""
+        with self._open():
+            gone = [run_id for run_id in dict.fromkeys(run_ids) if run_id in self._kept]
+            for run_id in gone:
+                del self._kept[run_id]
+            self._version += bool(gone)
+            return gone
+
+    def vacuum(self) -> None:
+        """Nothing remains of what was deleted."""
+        with self._open():
+            return
+
     def changed(self) -> int:
         """Grows with every write."""
         with self._open():
