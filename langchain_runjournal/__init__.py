@@ -5,6 +5,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import errors
+from ._because import because
+from ._frontend import mark_partial
 from ._journal import RunJournal
 from ._messages import is_partial, is_synthetic
 from ._recover import SpoolReport
@@ -36,9 +38,11 @@ __all__ = [
     "__version__",
     "arecord_partial_ai_message",
     "attach",
+    "because",
     "errors",
     "is_partial",
     "is_synthetic",
+    "mark_partial",
     "record_partial_ai_message",
     "repair_tool_pairs",
     "start_run",

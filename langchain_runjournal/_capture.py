@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
 from . import _given, _translate
+from ._because import said
 from ._ends import Ends
 from ._started import Leftovers
 from ._tracker import Node, Owner, Root, key_of
@@ -38,8 +39,6 @@ class Capture(Ends):
     def __init__(self, journal: RunJournal) -> None:
         super().__init__(journal)
         self.tracker.on_gone = self._gone
-        self.evidence: dict[tuple[str, int], Any] = {}
-        """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
@@ -191,9 +190,9 @@ class Capture(Ends):
         if not node.cut:
             if not _translate.is_abort(error):
                 self._put(node.root, "llm.error", {"error": _translate.error_text(error)}, node.id)
-            ending = _translate.ending(error, self._asked(node.root), from_within=True)
+            ending = _translate.ending(error, self._why(node.root), from_within=True)
             if node.parent is not None and ending["status"] == "interrupted":
-                ending["cause"] = self._asked(node.root)  # else only the root will know: this may be a limit of time
+                ending["cause"] = self._why(node.root)  # else only the root will know: this may be a limit of time
             self._cut(node, ending)
 
     def finish(self, node: Node, output: Any) -> None:
@@ -270,12 +269,12 @@ class Capture(Ends):
                 root.last_error = id(error)
         elif not root.over:
             from_within = error is not None and root.last_error == id(error)
-            ending = _translate.ending(error, self._asked(root), from_within=from_within)
+            ending = _translate.ending(error, self._why(root), from_within=from_within)
             if root.started is not None and not root.started.is_asked and ending.get("cause") in ("stop", "disconnect"):
                 ending["cause"] = "shutdown"  # nobody else has its task in hand: the loop ends
             if error is None and not root.is_graph and any(one.said and not one.inside for one in root.open.values()):
                 # A chain whose stream is closed says that it has ended well, in the middle of its answer.
-                ending = {"status": "interrupted", "cause": self._asked(root) or "disconnect"}
+                ending = {"status": "interrupted", "cause": self._why(root) or "disconnect"}
             self._end(root, ending)
 
     def _end(self, root: Root, ending: Data, *, told: bool = True) -> None:
@@ -364,6 +363,10 @@ class Capture(Ends):
             _translate.add_usage(total, reported)
         if not (complete and reported):
             total["incomplete"] = total.get("incomplete", 0) + 1
+
+    def _why(self, root: Root) -> str | None:
+        """The cause that was given for an end that is reported now: by a stop request, or by `because` around it."""
+        return self._asked(root) or said()
 
     def _asked(self, root: Root) -> str | None:
         asked: str | None = self._journal.stop_requested(root.run_id)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ._requests import requested
 from ._segments import encode_text
+from .events import CAUSES
 
 Data = dict[str, Any]
 
@@ -300,10 +301,12 @@ def ending(error: BaseException | None, asked: str | None, *, from_within: bool 
 def _cause(error: BaseException, from_within: bool) -> str | None:
     names = _names(error)
     if "CancelledError" in names:
+        said = _said_by_who_cancelled(error)
+        if said in CAUSES:
+            return said
         # anyio, and so every web server, says who cancelled; asyncio does not, and a Stop button is the rule.
-        text = error_text(error)
-        if "cancel scope" in text:
-            return "timeout" if "deadline" in text else "disconnect"
+        if "cancel scope" in said:
+            return "timeout" if "deadline" in said else "disconnect"
         return "stop"
     if isinstance(error, GeneratorExit):
         return "disconnect"
@@ -314,6 +317,19 @@ def _cause(error: BaseException, from_within: bool) -> str | None:
     if isinstance(error, SystemExit) or "GraphDrained" in names:
         return "shutdown"
     return None if isinstance(error, Exception) else "stop"
+
+
+def _said_by_who_cancelled(error: BaseException) -> str:
+    """The message of a cancellation, as in `task.cancel("timeout")`, or "".
+
+    On Python 3.10, a task that waits for a cancelled one gets an exception without it, whose context has it.
+    """
+    cancelled: BaseException | None = error
+    while cancelled is not None and "CancelledError" in _names(cancelled):
+        if cancelled.args and isinstance(cancelled.args[0], str):
+            return cancelled.args[0]
+        cancelled = cancelled.__context__
+    return ""
 
 
 def _names(error: BaseException) -> set[str]:

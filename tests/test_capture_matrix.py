@@ -135,9 +135,6 @@ SPECIAL: list[tuple[str, str, tuple[str, str | None] | None, str | None]] = [
     # The node has a thread of its own, which cannot be stopped and is waited for.
     ("agent: [is]*|graph*: [is]*", "aclose|garbage|step_timeout", None, WHOLE),
 ]
-if sys.version_info < (3, 11):
-    # A cancellation forgets on its way through tasks who did it.
-    SPECIAL.append(("chain: a*|graph*: a*", "anyio *", STOP, None))
 
 
 def expected(entry: Entry, interruption: str) -> tuple[tuple[str, str | None], str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from langchain_runjournal import RunJournal
 from langchain_runjournal.errors import RunJournalError
 from langchain_runjournal.events import KINDS
 
@@ -69,6 +70,8 @@ def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
     assert re.fullmatch(rf"{said}\n{thread}", done.stdout)
     assert done.stderr == ""
     assert {path.name for path in tmp_path.iterdir()} == {"runs.db", "threads.db"}
+    with RunJournal(tmp_path / "runs.db") as journal:
+        assert journal.runs()[-1].cause == "stop"  # as the example says: the user has pressed Stop
 
 
 def test_the_guarantees_are_a_table() -> None:

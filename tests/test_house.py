@@ -25,6 +25,7 @@ PURE = [
     "_axis",
     "_drawn",
     "_fold",
+    "_frontend",
     "_given",
     "_notes",
     "_pairs",
@@ -98,6 +99,7 @@ def test_what_may_block_has_a_twin() -> None:
     assert set(TWINS) == {
         "claim",
         "close",
+        "delete",
         "flush",
         "follow",
         "prune",
@@ -128,6 +130,7 @@ EXAMPLES = {
     "SettlementTimeout": {"thread_id": "t1", "seconds": 30.0},
     "JournalClosing": {"url": "sqlite:///runs.db"},
     "ThreadBusy": {"thread_id": "t1", "run_id": "r1"},
+    "RunAtWork": {"run_ids": ["r1", "r2"]},
     "StopTimeout": {"run_id": "r1", "seconds": 5.0},
     "RunAbandoned": {"run_id": "r1"},
     "ChunksGone": {"run_id": "r1", "reason": "their reader has gone"},

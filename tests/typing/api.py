@@ -27,8 +27,10 @@ from langchain_runjournal import (
     ToolPairGuard,
     arecord_partial_ai_message,
     attach,
+    because,
     is_partial,
     is_synthetic,
+    mark_partial,
     record_partial_ai_message,
     repair_tool_pairs,
     start_run,
@@ -51,7 +53,10 @@ def sync(path: Path) -> None:
         assert_type(journal.follow("r"), Iterator[Event])
         assert_type(journal.stop("r", cause="timeout").stop, str | None)
         assert_type(journal.claim("r"), bool)
-        assert_type(journal.prune(keep_last=1), list[str])
+        assert_type(journal.prune(keep_last=1, vacuum=True), list[str])
+        assert_type(journal.delete(thread_id="t", force=True), list[str])
+        with because("stop"):
+            pass
 
 
 async def in_a_loop(journal: RunJournal) -> None:
@@ -68,6 +73,7 @@ async def in_a_loop(journal: RunJournal) -> None:
 def captured(journal: RunJournal) -> RunnableConfig:
     messages = journal.transcript("r")
     assert_type(messages, list[BaseMessage])
+    assert_type(mark_partial(messages), list[BaseMessage])
     assert_type([is_partial(message) or is_synthetic(message) for message in messages], list[bool])
     return {"callbacks": [JournalCallbackHandler(journal), JournalCallbackHandler(journal, capture_invoke=True)]}
 
