@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # What a suite runs under: .ci/run bounds it.
 BOUND ?=
 
-.PHONY: demo test test-fast test-lowest lint format notebooks bench build clean
+.PHONY: demo test test-fast test-lowest test-frontends lint format notebooks bench build clean
 
 # An interpreter that was named is the one that is used, also where another one has made the environment.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -47,6 +47,12 @@ test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable . --group test
 	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow and not look"
 
+test-frontends:  ## the chat in Streamlit, clicked through by its own test runner
+	$(PYTHON) -m venv $(VENV)-frontends
+	$(VENV)-frontends/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)-frontends/bin/python -m pip install --quiet --editable . --group frontends
+	$(BOUND) $(VENV)-frontends/bin/python -m pytest -q tests/test_streamlit.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -66,4 +72,4 @@ build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends dist build .mypy_cache .pytest_cache .ruff_cache
