@@ -33,6 +33,8 @@ def read(found: Sequence[Any]) -> list[Any]:
     """LangChain's objects for the elements of a list. Raises what LangChain raises for an element that it cannot read."""
     from langchain_core.messages import BaseMessage, convert_to_messages
 
+    if _are_messages(found):
+        return list(found)
     # OpenAI leaves `content` out of an answer that only asks for tools; LangChain insists on it.
     full = [{"content": "", **one} if isinstance(one, Mapping) else one for one in found]
     return [one if isinstance(one, BaseMessage) else convert_to_messages([one])[0] for one in full]
@@ -40,6 +42,8 @@ def read(found: Sequence[Any]) -> list[Any]:
 
 def form_of(found: Sequence[Any], declared: Any = None) -> Form:
     """The form of a list, or, of an empty one, of what its declared type says."""
+    if found and _are_messages(found):
+        return "messages"
     kinds = {_kind(one) for one in found} if found else {_declared_kind(element_of(declared))}
     only = kinds.pop() if len(kinds) == 1 else "messages"
     return "dicts" if only == "dicts" else "pairs" if only == "pairs" else "messages"
@@ -51,6 +55,8 @@ def problem_of(found: Sequence[Any], declared: Any, what: str) -> str | None:
         element = element_of(declared)
         if _declared_kind(element) == "none":
             return ONE_TEXT.format(what=what, kind=f"a list of {getattr(element, '__name__', element)}")
+        return None
+    if _are_messages(found):
         return None
     kinds = [_kind(one) for one in found]
     if "none" in kinds or set(kinds) == {"typed"}:
@@ -65,6 +71,13 @@ def problem_of(found: Sequence[Any], declared: Any, what: str) -> str | None:
             except Exception as exc:  # noqa: BLE001 - given back
                 return UNREADABLE.format(what=what, place=place, kind=type(exc).__name__)
     return None
+
+
+def _are_messages(found: Sequence[Any]) -> bool:
+    """Whether all are LangChain's objects. A long thread is looked at before each message, so this is by type and quick."""
+    from langchain_core.messages import BaseMessage
+
+    return all(issubclass(kind, BaseMessage) for kind in set(map(type, found)))
 
 
 def _kind(one: Any) -> Literal["messages", "dicts", "pairs", "typed", "none"]:

@@ -75,17 +75,12 @@ def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
     [(name, node)] = graph.nodes.items()
     for declared in (getattr(graph.channels[PREVIOUS], "typ", None), _parameter(node)):
         found = plain(declared)
-        fields = getattr(found, "__annotations__", {}) if isinstance(found, type) else {}
-        if _is_class_of(found, Mapping) and _MESSAGES in fields:
+        # A TypedDict is a class of dicts.
+        if isinstance(found, type) and issubclass(found, Mapping) and _MESSAGES in getattr(found, "__annotations__", {}):
             return Function(name, _hint(found), True)
         if element_of(found) is not None or found is list:
             return Function(name, found, False)
     return Function(name, None, None)
-
-
-def _is_class_of(found: Any, kind: type) -> bool:
-    """Whether a type is a class of that kind. A TypedDict is a dict."""
-    return typing.is_typeddict(found) if not isinstance(found, type) else issubclass(found, kind)
 
 
 def _hint(found: Any) -> Any:

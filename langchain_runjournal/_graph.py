@@ -71,7 +71,7 @@ class Shape:
         if self.channel == _ROOT:
             self.what = "its state"
         if _forms.is_other(self._declared):
-            kind = getattr(self._declared, "__name__", str(self._declared))
+            kind = getattr(_forms.plain(self._declared), "__name__", self._declared)
             self.problem = _forms.ONE_TEXT.format(what=self.what, kind=f"`{kind}`")
 
     def messages(self, values: Any) -> list[Any] | None:
@@ -186,7 +186,8 @@ class Threads:
         return Do(lambda: unknown(saver.get_tuple(config)), later)
 
     def peek(self, thread_id: str, namespace: str = "") -> Do[Any]:
-        """What the newest checkpoint of a thread holds, without what finished tasks have written since; None without one.
+        """What the newest checkpoint of a thread holds, without what finished tasks have written since (None without one),
+        and that checkpoint, if it was read by itself.
 
         One read of the checkpointer, where `read` prepares the tasks that would come next as well.
         """
@@ -223,18 +224,18 @@ def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) ->
     return {"configurable": configurable}
 
 
-def _stored(state: Any) -> Any:
-    return state.values if state.created_at else None
+def _stored(state: Any) -> tuple[Any, Any]:
+    return state.values if state.created_at else None, None
 
 
-def _values(shape: Shape, found: Any) -> Any:
+def _values(shape: Shape, found: Any) -> tuple[Any, Any]:
     """The state in a checkpoint, as far as its messages go."""
     if found is None:
-        return None
+        return None, None
     values = found.checkpoint["channel_values"]
     if shape.function is not None:
-        return Saved(values.get(PREVIOUS), values.get(END))
-    return values.get(_ROOT) if shape.channel == _ROOT else {_MESSAGES: values.get(_MESSAGES)}
+        return Saved(values.get(PREVIOUS), values.get(END)), found
+    return values.get(_ROOT) if shape.channel == _ROOT else {_MESSAGES: values.get(_MESSAGES)}, found
 
 
 async def _alater(found: Awaitable[Any], then: Callable[[Any], Any]) -> Any:

@@ -52,15 +52,17 @@ class Mender:
         self._threads = threads
         self._warned = False
 
-    def broken(self, thread_id: str, inputs: Any) -> Steps[list[str]]:
-        """The namespaces of a thread that have open requests which the new input does not answer itself. One read each."""
-        found = []
+    def broken(self, thread_id: str, inputs: Any) -> Steps[tuple[list[str], Any]]:
+        """The namespaces of a thread that have open requests which the new input does not answer itself; and its newest
+        checkpoint, where that was read. One read each."""
+        found, first = [], None
         for namespace, shape in [("", self._threads.shape), *self._threads.inner.items()]:
             if shape.problem is None:
-                values = yield self._threads.peek(thread_id, namespace)
+                values, checkpoint = yield self._threads.peek(thread_id, namespace)
+                first = first if namespace else checkpoint
                 if values is not None and _is_broken(shape, values, inputs if not namespace else None):
                     found.append(namespace)
-        return found
+        return found, first
 
     def mend(self, thread_id: str, namespace: str = "", inputs: Any = None, state: Any = None) -> Steps[Mending]:
         """Answer what is open in a thread, or in a namespace of it. `state` is its state, where that was just read."""

@@ -248,13 +248,14 @@ class Settler:
             thread, about.transcript = given(thread, about.transcript, about.run_id)
         return thread
 
-    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Steps[bool]]) -> Steps[None]:
+    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Steps[bool]]) -> Steps[Any]:
         """Before a new message: answer what is open in the thread, journaled or not, unless `inputs` answers it itself or
-        something else works on the thread (which only `is_free` can say)."""
+        something else works on the thread (which only `is_free` can say). Returns the newest checkpoint of the thread, if it
+        was read and nothing was to be written."""
         mine = Settling()
-        broken = yield from self._mender.broken(thread_id, inputs)
+        broken, first = yield from self._mender.broken(thread_id, inputs)
         if not broken or not (yield from is_free()):
-            return
+            return first
         try:
             yield from self._alone(thread_id, mine)
             yield from self._drained(thread_id)
@@ -262,6 +263,7 @@ class Settler:
                 yield from self._mender.mend(thread_id, namespace, inputs if not namespace else None)
         finally:
             self._done(thread_id, mine)
+        return None
 
     def _back(self, run: Run, about: _About, place: str, state: Any) -> Steps[Any]:
         """A run that took up another one, and has written no checkpoint: what stands there was settled before, and is not

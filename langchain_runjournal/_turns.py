@@ -80,7 +80,8 @@ class Turns:
         turn.waits = True
         try:
             yield from self._prepare(turn, run_id)
-            yield from self._settler.mend(turn.thread_id, inputs, partial(self._is_free, turn.thread_id, run_id))
+            is_free = partial(self._is_free, turn.thread_id, run_id)
+            turn.keep_read((yield from self._settler.mend(turn.thread_id, inputs, is_free)))
         finally:
             turn.waits = False
 

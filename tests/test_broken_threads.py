@@ -188,7 +188,7 @@ def test_a_list_without_a_reducer(journal: RunJournal) -> None:
     assert shown(asked.seen[-1]) == ["U hi", "A (c1)", "T* c1=unknown", "U so"]
 
 
-# --- what another program has left ----------------------------------------------------------------------------------------
+# --- what another program has left ------------------------------------------------------------------------------------
 
 
 def _fails(times: int) -> list[Any]:
@@ -278,7 +278,7 @@ def test_a_result_that_a_run_of_the_journal_has(journal: RunJournal) -> None:
     assert found[2:4] == ["T+ c1=fast1", "T* c2=failed"]
 
 
-# --- what is not touched ------------------------------------------------------------------------------------------------
+# --- what is not touched ----------------------------------------------------------------------------------------------
 
 
 def test_a_whole_thread_is_not_touched(journal: RunJournal) -> None:
@@ -380,7 +380,7 @@ def test_never_means_never(journal: RunJournal) -> None:
         attach(plain, journal, settle="never").invoke({"messages": [("user", "now")]}, THREAD)
 
 
-# --- recover, and what cannot be repaired -----------------------------------------------------------------------------------
+# --- recover, and what cannot be repaired -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", ["state", "grows", "differences"])
