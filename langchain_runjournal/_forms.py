@@ -23,7 +23,10 @@ _FOREIGN: Final = frozenset({"tool_use", "tool_result"})
 NO_MESSAGE: Final = (
     "{what} holds {kind} at place {place}, which is not a message: nothing can be added in a form that its program reads"
 )
-FOREIGN: Final = "{what} holds messages in Anthropic's own form (dicts with `tool_use` and `tool_result` blocks), which is not written here"
+FOREIGN: Final = (
+    "{what} holds messages in Anthropic's own form (dicts with `tool_use` or `tool_result` blocks), in which nothing can be"
+    " written here"
+)
 UNREADABLE: Final = "LangChain cannot read what {what} holds at place {place} as a message ({kind})"
 ONE_TEXT: Final = "{what} is declared as {kind}, not as a list of messages"
 PAIR: Final = "{what} holds pairs of role and text, in which neither a tool request nor a result can be written"

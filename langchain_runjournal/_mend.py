@@ -93,6 +93,7 @@ def _wounds(thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request
     found: dict[int, tuple[list[Request], list[int]]] = {}
     if given.is_whole_thread:
         return found
+    answered = given.results | _in_blocks(thread)
     for place, slots in walk(thread).slots.items():
         if thread[place].id and thread[place].id in given.replaced:
             continue
@@ -101,7 +102,7 @@ def _wounds(thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request
             slot.request
             for slot in slots
             # What has no id or no name reaches no provider as a request; its answer would stand alone.
-            if slot.result is None and slot.request.id and slot.request.name and slot.request.id not in given.results
+            if slot.result is None and slot.request.id and slot.request.name and slot.request.id not in answered
         ]
         if is_answered and not given.says_more:
             missing = []  # who sends the results of a batch one by one sends the others next
@@ -113,6 +114,13 @@ def _wounds(thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request
         if missing or displaced:
             found[place] = (missing, displaced)
     return found
+
+
+def _in_blocks(thread: Sequence[Any]) -> frozenset[str]:
+    """The calls whose results are blocks of a user's message, as Anthropic's API has them."""
+    blocks = [block for one in thread if one.type == "human" and isinstance(one.content, list) for block in one.content]
+    results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+    return frozenset(str(block.get("tool_use_id")) for block in results)
 
 
 def rewritten(found: Sequence[Any], done: Mended, write: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:

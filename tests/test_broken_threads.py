@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach, is_synthetic
 from tests._agents import asks, words
-from tests.test_settle import THREAD, Asked, journal, made_by_hand, made_by_langchain, shown
+from tests.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
 from tests.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
 
 __all__ = ["journal"]
@@ -191,36 +191,6 @@ def test_a_list_without_a_reducer(journal: RunJournal) -> None:
 # --- what another program has left ------------------------------------------------------------------------------------
 
 
-def _fails(times: int) -> list[Any]:
-    """Two tools, one of which fails so many times."""
-    left = [times]
-
-    @tool
-    def fast(x: int) -> str:
-        """Fast."""
-        return f"fast{x}"
-
-    @tool
-    def slow(x: int) -> str:
-        """Slow, and breaks."""
-        left[0] -= 1
-        if left[0] >= 0:
-            raise RuntimeError("boom")
-        return f"slow{x}"
-
-    return [fast, slow]
-
-
-CALLS = asks(("c1", "fast", {"x": 1}), ("c2", "slow", {"x": 2}))
-
-
-def deep(model: Any, tools: Sequence[Any], **options: Any) -> Any:
-    """deepagents, whose messages are kept as differences."""
-    from deepagents import create_deep_agent
-
-    return create_deep_agent(model, tools=tools, **options)
-
-
 def users(found: Sequence[Any]) -> list[str]:
     return shown([one for one in found if one.type != "system"])
 
@@ -230,10 +200,9 @@ def users(found: Sequence[Any]) -> list[str]:
 @pytest.mark.parametrize("make", [made_by_hand, made_by_langchain])
 def test_what_plain_langgraph_has_left(make: Any, again: int, is_async: bool, journal: RunJournal) -> None:
     """A program without a journal broke a thread in a tool, and was refused after that, some times."""
-    asked, saver = strict(CALLS, words("fine")), InMemorySaver()
-    plain = make(asked, _fails(1), checkpointer=saver)
-    with pytest.raises(RuntimeError, match="boom"):
-        plain.invoke({"messages": [("user", "hi")]}, THREAD)
+    asked, tools = strict(CALLS, words("fine")), Tools()
+    plain = make(asked, tools.all, checkpointer=tools.saver)
+    cut_off(plain, tools)
     for _ in range(again):
         with pytest.raises(Refused):
             plain.invoke({"messages": [("user", "hello?")]}, THREAD)
@@ -252,10 +221,11 @@ def test_what_plain_langgraph_has_left(make: Any, again: int, is_async: bool, jo
 
 def test_what_plain_deepagents_has_left(journal: RunJournal) -> None:
     """Messages that are kept as differences are read through the graph, and their order is changed past the reducer."""
-    asked, saver = strict(CALLS, words("fine"), words("well")), InMemorySaver()
-    plain = deep(asked, _fails(1), checkpointer=saver)
-    with pytest.raises(RuntimeError, match="boom"):
-        plain.invoke({"messages": [("user", "hi")]}, THREAD)
+    from deepagents import create_deep_agent
+
+    asked, tools = strict(CALLS, words("fine"), words("well")), Tools()
+    plain = create_deep_agent(asked, tools=tools.all, checkpointer=tools.saver)
+    cut_off(plain, tools)
     agent = attach(plain, journal)
     agent.invoke({"messages": [("user", "now")]}, THREAD)
     cut = ["U hi", "A Looking. (c1,c2)", "T c1=fast1", "T* c2=unknown", "U now"]
@@ -266,10 +236,9 @@ def test_what_plain_deepagents_has_left(journal: RunJournal) -> None:
 
 def test_a_result_that_a_run_of_the_journal_has(journal: RunJournal) -> None:
     """What a tool gave back is in the journal, though the thread was never settled."""
-    asked, saver = strict(CALLS, words("fine")), InMemorySaver()
-    plain = made_by_hand(asked, _fails(1), checkpointer=saver)
-    with pytest.raises(RuntimeError, match="boom"):
-        attach(plain, journal, settle="never").invoke({"messages": [("user", "hi")]}, THREAD)
+    asked, tools = strict(CALLS, words("fine")), Tools()
+    plain = made_by_hand(asked, tools.all, checkpointer=tools.saver)
+    cut_off(attach(plain, journal, settle="never"), tools)
     with pytest.raises(Refused):
         plain.invoke({"messages": [("user", "hello?")]}, THREAD)
     attach(plain, journal).invoke({"messages": [("user", "now")]}, THREAD)
@@ -290,6 +259,57 @@ def test_a_whole_thread_is_not_touched(journal: RunJournal) -> None:
     written = updates(saver)
     attach(plain, journal).invoke({"messages": [("user", "now")]}, THREAD)
     assert updates(saver) == written
+
+
+def test_results_in_blocks_of_a_message(journal: RunJournal) -> None:
+    """A result in Anthropic's form, as a block of a user's message, is a result."""
+    saver = InMemorySaver()
+    plain = one_node(MessagesState, Asked(scripts=[words("fine")], seen=[]), saver)
+    block = {"type": "tool_result", "tool_use_id": "c1", "content": "seen"}
+    plain.update_state(THREAD, {"messages": [*messages("U:hi A(c1)"), HumanMessage([block])]}, as_node="talk")
+    written = updates(saver)
+    attach(plain, journal).invoke({"messages": [("user", "now")]}, THREAD)
+    assert updates(saver) == written
+
+
+class Counting(InMemorySaver):
+    """Counts how often it is asked for a checkpoint."""
+
+    reads = 0
+
+    def get_tuple(self, config: Any) -> Any:
+        self.reads += 1
+        return super().get_tuple(config)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.get_tuple(config)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_thread_is_read_once(is_async: bool, journal: RunJournal) -> None:
+    """To look at a whole thread costs no read: LangGraph is handed what it would read next."""
+    found = []
+    for attached in (False, True):
+        saver = Counting()
+        graph = one_node(MessagesState, strict(words("fine"), words("well")), saver)
+        agent = attach(graph, journal) if attached else graph
+        for text in ("first", "second"):
+            given = {"messages": [HumanMessage(text, id=text)]}
+            asyncio.run(agent.ainvoke(given, THREAD)) if is_async else agent.invoke(given, THREAD)
+        found.append((saver.reads, shown(graph.get_state(THREAD).values["messages"])))
+    assert found[0][1] == found[1][1] == ["U first", "A fine", "U second", "A well"]
+    assert found[1][0] <= found[0][0] + 1  # of a thread that has no checkpoint yet, there is nothing to hand on
+
+
+def test_what_was_read_is_not_used_after_a_while(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that keeps the run waiting may give another process the time to write."""
+    saver = Counting()
+    plain = one_node(MessagesState, strict(words("fine"), words("well")), saver)
+    plain.invoke({"messages": [HumanMessage("first")]}, THREAD)
+    monkeypatch.setattr("langchain_runjournal._turn._FRESH", 0.0)
+    before = saver.reads
+    attach(plain, journal).invoke({"messages": [HumanMessage("second")]}, THREAD)
+    assert saver.reads == before + 2
 
 
 GIVEN: dict[str, tuple[list[Any], list[str]]] = {
@@ -343,13 +363,13 @@ def test_results_of_a_client_that_come_one_by_one(journal: RunJournal) -> None:
 
 def test_resuming_is_not_a_new_message(journal: RunJournal) -> None:
     """`invoke(None)`, a `Command` and a checkpoint in the past find the thread as it was."""
-    asked, saver = strict(CALLS, words("fine")), InMemorySaver()
-    plain = made_by_langchain(asked, _fails(1), checkpointer=saver)
-    with pytest.raises(RuntimeError, match="boom"):
-        plain.invoke({"messages": [("user", "hi")]}, THREAD)
+    asked, tools = strict(CALLS, words("fine")), Tools()
+    plain = made_by_langchain(asked, tools.all, checkpointer=tools.saver)
+    cut_off(plain, tools)
+    tools.breaks = False
     attach(plain, journal).invoke(None, THREAD)
     assert shown(asked.seen[-1]) == ["U hi", "A Looking. (c1,c2)", "T c1=fast1", "T c2=slow2"]
-    assert updates(saver) == 0
+    assert updates(tools.saver) == 0
 
 
 @pytest.mark.parametrize("answers", [True, False])
