@@ -6,6 +6,7 @@ The model refuses what a provider refuses. What stands in a thread is said in a 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
@@ -18,7 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.channels import Topic
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
@@ -357,6 +358,31 @@ def test_what_was_read_is_not_used_after_a_while(journal: RunJournal, monkeypatc
     assert saver.reads == before + 2
 
 
+class Cloning(Counting):
+    """Keeps the savers that LangGraph makes of it, one for each run."""
+
+    clones: list[Any]
+
+    def with_allowlist(self, extra_allowlist: Any) -> Any:
+        clone = copy.copy(self)
+        clone.reads = 0
+        self.clones.append(clone)
+        return clone
+
+
+def test_a_stricter_saver_reads_for_itself(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LANGGRAPH_STRICT_MSGPACK, a run may take fewer types out of a checkpoint than what looks at the thread."""
+    saver = Cloning()
+    saver.clones = []
+    plain = one_node(MessagesState, strict(words("fine"), words("well")), saver)
+    plain.invoke({"messages": [HumanMessage("first")]}, THREAD)
+    monkeypatch.setattr("langgraph._internal._serde.STRICT_MSGPACK_ENABLED", True)
+    agent = attach(plain, journal)
+    agent._serde_allowlist = {("some", "Thing")}
+    agent.invoke({"messages": [HumanMessage("second")]}, THREAD)
+    assert sum(clone.reads for clone in saver.clones) == 1
+
+
 GIVEN: dict[str, tuple[list[Any], list[str]]] = {
     "its result": (
         [ToolMessage("mine", tool_call_id="c1"), ToolMessage("too", tool_call_id="c2")],
@@ -484,6 +510,26 @@ def test_a_list_that_cannot_be_written_anew(journal: RunJournal, caplog: pytest.
         settled = [event.data for event in journal.read(run.run_id) if event.kind == "run.settled"]
         assert [data["outcome"] for data in settled] == ["left_alone"]
         assert "cannot be written anew" in settled[0]["reason"]
+
+
+def only_words(left: list[Any], right: list[Any]) -> list[Any]:
+    """A reducer that keeps no results of tools."""
+    return [one for one in add_messages(left or [], right) if one.type != "tool"]  # type: ignore[union-attr]
+
+
+class Words(TypedDict):
+    messages: Annotated[list[Any], only_words]
+
+
+def test_a_reducer_that_does_not_keep_answers(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """What is not there when the thread is read again is reported, and not called whole."""
+    asked, saver = strict(words("fine")), InMemorySaver()
+    plain = one_node(Words, asked, saver)
+    plain.update_state(THREAD, {"messages": messages("U:hi A(c1)")}, as_node="talk")
+    with pytest.raises(Refused):
+        attach(plain, journal).invoke({"messages": [HumanMessage("now")]}, THREAD)
+    assert "does not keep the results of open tool requests" in caplog.text
+    assert "ToolPairGuard(journal)" in caplog.text
 
 
 def test_a_run_that_goes_on_is_not_written_over(journal: RunJournal) -> None:
