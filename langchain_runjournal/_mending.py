@@ -19,6 +19,7 @@ from ._mend import Given, Mended, given_in, is_broken, mend, rewritten, wanted
 from ._messages import as_messages
 from ._pairs import Known, Request
 from ._steps import Steps, off_loop
+from ._supersteps import cleared, is_left
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -71,10 +72,8 @@ class Mender:
             state = yield self._threads.read(thread_id, namespace)
         if not _is_broken(shape, state.values, inputs):
             return Mending()
-        if state.next or state.tasks:
-            # What finished tasks have written is part of the thread before anything is missed in it.
-            yield self._threads.write(thread_id, namespace, [CLEAR])
-            state = yield self._threads.read(thread_id, namespace)
+        if is_left(state):
+            state = yield from cleared(self._threads, thread_id, namespace)
         found, given = shape.messages(state.values) or [], _given(inputs)
         thread = as_messages(found)
         known = yield from self._known(thread_id, wanted(thread, given))

@@ -21,9 +21,9 @@ from ._graph import Threads
 from ._messages import as_messages, load
 from ._pairs import Known
 from ._partial import origin_of, partial_message
-from ._settle import cleared, is_left, supersteps
 from ._settlement import plan
 from ._steps import Steps, later, now, off_loop, quiet_context, to_its_end
+from ._supersteps import cleared, is_left, supersteps
 from .errors import InvalidArgument, NoMessages
 from .events import CAUSES, Cause, RunStatus
 from .saver import JournalSaver

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from . import _transcript
 from ._evidence import Call, Evidence, look_up
 from ._forms import known_again
-from ._graph import CLEAR, Shape, Threads
+from ._graph import CLEAR, Threads
 from ._graph_runs import GraphRuns
 from ._mending import Mender
 from ._messages import as_messages, load
@@ -23,6 +23,7 @@ from ._pairs import Known, Request, walk
 from ._partial import MARK
 from ._settlement import Plan, come_in, plan
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
+from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
 from .errors import SettlementTimeout
 from .events import PROBLEM, Event, Run, RunStatus
@@ -248,14 +249,14 @@ class Settler:
             thread, about.transcript = given(thread, about.transcript, about.run_id)
         return thread
 
-    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Steps[bool]]) -> Steps[Any]:
+    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Steps[bool]]) -> Steps[tuple[Any, Any]]:
         """Before a new message: answer what is open in the thread, journaled or not, unless `inputs` answers it itself or
         something else works on the thread (which only `is_free` can say). Returns the newest checkpoint of the thread, if it
-        was read and nothing was to be written."""
+        was read and nothing was to be written, and the saver that has read it."""
         mine = Settling()
         broken, first = yield from self._mender.broken(thread_id, inputs)
         if not broken or not (yield from is_free()):
-            return first
+            return first, self._threads.graph.checkpointer
         try:
             yield from self._alone(thread_id, mine)
             yield from self._drained(thread_id)
@@ -263,7 +264,7 @@ class Settler:
                 yield from self._mender.mend(thread_id, namespace, inputs if not namespace else None)
         finally:
             self._done(thread_id, mine)
-        return None
+        return None, None
 
     def _back(self, run: Run, about: _About, place: str, state: Any) -> Steps[Any]:
         """A run that took up another one, and has written no checkpoint: what stands there was settled before, and is not
@@ -375,26 +376,6 @@ class _About:
     def learn(self, found: Mapping[Call, Known]) -> None:
         self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
         self.unknown.clear()
-
-
-def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]:
-    """The state of a thread when what its finished tasks have written is part of it, and the others are dropped.
-
-    Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
-    becomes part of the thread now. What it gives from here on does not.
-    """
-    yield threads.write(thread_id, namespace, [CLEAR])
-    return (yield threads.read(thread_id, namespace))
-
-
-def supersteps(shape: Shape, values: Any, add: Sequence[Any]) -> list[Any]:
-    """Ours, and then nothing may be left to run."""
-    return [shape.update(values, add), CLEAR] if add else [CLEAR]
-
-
-def is_left(state: Any) -> bool:
-    """Whether tasks are left over: to be run, or finished and not yet part of the thread."""
-    return bool(state.next or state.tasks)
 
 
 def _checkpoint_id(state: Any) -> str | None:

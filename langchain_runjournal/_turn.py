@@ -71,17 +71,19 @@ class Turn:
         """Where it began: whoever waits for it there without giving way waits for ever."""
         self._task = _current_task()
         self._loop = _current_loop()
-        self._read: tuple[Any, float] | None = None
+        self._read: tuple[Any, Any, float] | None = None
 
-    def keep_read(self, checkpoint: Any) -> None:
+    def keep_read(self, checkpoint: Any, saver: Any) -> None:
         """Keep the newest checkpoint of the thread for LangGraph, which reads it next: with a long history, reading it twice
-        is what looking at it would cost."""
-        self._read = None if checkpoint is None else (checkpoint, time.monotonic())
+        is what looking at it would cost. `saver` has read it."""
+        self._read = None if checkpoint is None else (checkpoint, saver, time.monotonic())
 
-    def take_read(self) -> Any:
-        """That checkpoint, once. None if handlers of others have kept the run waiting since: it may not be the newest."""
+    def take_read(self, saver: Any) -> Any:
+        """That checkpoint, once. None if handlers of others have kept the run waiting since: it may not be the newest. None
+        for another saver: with LANGGRAPH_STRICT_MSGPACK, one may take fewer types out of a checkpoint than another."""
         found, self._read = self._read, None
-        return found[0] if found is not None and time.monotonic() - found[1] < _FRESH else None
+        is_good = found is not None and found[1] is saver and time.monotonic() - found[2] < _FRESH
+        return found[0] if found is not None and is_good else None
 
     def is_lost(self) -> bool:
         """Whether it can never go on: its event loop is closed."""

@@ -81,7 +81,7 @@ class Turns:
         try:
             yield from self._prepare(turn, run_id)
             is_free = partial(self._is_free, turn.thread_id, run_id)
-            turn.keep_read((yield from self._settler.mend(turn.thread_id, inputs, is_free)))
+            turn.keep_read(*(yield from self._settler.mend(turn.thread_id, inputs, is_free)))
         finally:
             turn.waits = False
 

@@ -47,7 +47,6 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     saver: BaseCheckpointSaver[Any]
     """The saver around which this one is. What is written to it directly, nobody here knows of."""
     _traffic: Traffic
-    _reads_plain: bool
     _path: bool
     _apath: bool
 
@@ -73,12 +72,11 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         inner: Any = type(saver)
         new: Self = object.__new__(_class_around(cls.__dict__.get("_plain", cls), inner))
         new.saver, new.journal, new._traffic = saver, journal, traffic
-        new._reads_plain = True
         return new
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for what is not here: `setup`, `conn`, `loop` and whatever else the inner saver has for its users.
-        if name in ("saver", "journal", "_traffic", "_reads_plain"):
+        if name in ("saver", "journal", "_traffic"):
             raise AttributeError(name)
         return getattr(self.saver, name)
 
@@ -235,7 +233,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def _read(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The newest checkpoint, if it was read for the run that begins here, and by this very saver."""
         asked = config.get("configurable") or {}
-        if not self._reads_plain or any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
+        if any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
             return None
         found: CheckpointTuple | None = self.journal._capture.take_read(self, _thread(config))
         return found
@@ -252,11 +250,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
         """The same around the inner saver's. LangGraph makes one for each run, so all of them count as this one."""
         inner = self.saver.with_allowlist(extra_allowlist)
-        if inner is self.saver:
-            return self
-        strict = self._around(inner, self.journal, self._traffic)
-        strict._reads_plain = False  # it takes fewer types out of a checkpoint than what was read for it
-        return strict
+        return self if inner is self.saver else self._around(inner, self.journal, self._traffic)
 
 
 # --- the class for a saver ----------------------------------------------------------------------------------------------

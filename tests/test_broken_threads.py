@@ -24,8 +24,10 @@ from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach, is_synthetic
+from langchain_runjournal._identity import identity
 from langchain_runjournal._mend import is_broken, mend, rewritten
 from langchain_runjournal._pairs import Known
+from langchain_runjournal._turn import Turn
 from tests._agents import asks, words
 from tests.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
 from tests.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
@@ -370,8 +372,8 @@ class Cloning(Counting):
         return clone
 
 
-def test_a_stricter_saver_reads_for_itself(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With LANGGRAPH_STRICT_MSGPACK, a run may take fewer types out of a checkpoint than what looks at the thread."""
+def test_a_saver_that_langgraph_makes_for_a_run(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LANGGRAPH_STRICT_MSGPACK, a run has a saver of its own: that one reads the thread, once."""
     saver = Cloning()
     saver.clones = []
     plain = one_node(MessagesState, strict(words("fine"), words("well")), saver)
@@ -379,8 +381,18 @@ def test_a_stricter_saver_reads_for_itself(journal: RunJournal, monkeypatch: pyt
     monkeypatch.setattr("langgraph._internal._serde.STRICT_MSGPACK_ENABLED", True)
     agent = attach(plain, journal)
     agent._serde_allowlist = {("some", "Thing")}
+    before = saver.reads
     agent.invoke({"messages": [HumanMessage("second")]}, THREAD)
-    assert sum(clone.reads for clone in saver.clones) == 1
+    assert (sum(clone.reads for clone in saver.clones), saver.reads) == (1, before)
+
+
+def test_what_another_saver_has_read_is_not_used() -> None:
+    """A stricter saver takes fewer types out of a checkpoint."""
+    turn, saver = Turn("t", identity(one_node(MessagesState, strict(), None)), None, "always", 1), InMemorySaver()
+    for other, found in ((InMemorySaver(), None), (saver, "read")):
+        turn.keep_read("read", saver)
+        assert turn.take_read(other) == found
+        assert turn.take_read(other) is None
 
 
 GIVEN: dict[str, tuple[list[Any], list[str]]] = {
