@@ -123,7 +123,7 @@ class _Settling(BaseCallbackHandler):
             return turns.take_up(turn)
         if self._mode == "never" or caller.checkpoint_id:
             return None  # not asked for, or somewhere in the past
-        return turns.prepare(turn, node.root.run_id)
+        return turns.prepare(turn, node.root.run_id, inputs)
 
     def _is_ours(self, caller: Caller | None) -> bool:
         return caller is not None and caller.attachment is self._attachment

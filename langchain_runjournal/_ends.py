@@ -121,6 +121,12 @@ class Ends:
         if word != "resumed" or (turn.resumes and "base" not in turn.said):
             self._do(partial(self._say, root, turn, word, checkpoint_id))
 
+    def take_read(self, saver: JournalSaver, thread_id: str) -> Any:
+        """The newest checkpoint of a thread, if the run that begins on it was looked at just now; once."""
+        root = self.threads.oldest(thread_id, saver)
+        turn = root.turn if root is not None else None
+        return turn.take_read(saver.saver) if turn is not None and not turn.said else None
+
     def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
         if word not in turn.said:
             turn.said.add(word)

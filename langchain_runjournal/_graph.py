@@ -7,15 +7,18 @@ loses those that it does not know. What cannot be written this way is left alone
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
-from langgraph.channels import BinaryOperatorAggregate, DeltaChannel
+from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from langgraph.channels.base import BaseChannel
 from langgraph.pregel import Pregel
-from langgraph.types import StateUpdate
+from langgraph.types import Overwrite, StateUpdate
 
+from . import _forms
 from ._attached import with_attachments
+from ._functional import END, PREVIOUS, Saved, function_of, reading
 from ._identity import identity, is_own, own_channels
 from ._steps import Do
 from .saver import JournalSaver
@@ -28,43 +31,99 @@ CLEAR: Final = (StateUpdate(None, "__end__"),)
 
 
 class Shape:
-    """Where a graph keeps its messages. `problem` says why they cannot be written, if so."""
+    """Where a graph keeps its messages, and in which form. `problem` says why they cannot be written, if so."""
 
     def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
-        self.channel = next((name for name in (_MESSAGES, _ROOT) if name in graph.channels), None)
+        self.function = function_of(graph)
+        self.channel: str | None = next((name for name in (_MESSAGES, _ROOT) if name in graph.channels), None)
         self.entry: str | None = None
         self.problem: str | None = None
         self.replaces_by_id = True
         self.replaces_all = False
-        if not hasattr(graph, "builder"):
-            self.problem = "it is no StateGraph, and nothing but its entrypoint can write its state"
+        self.can_rewrite = True
+        """Whether the whole list can be written anew, past its reducer."""
+        self.is_delta = False
+        self.what = "its `messages`"
+        self._declared: Any = None
+        if self.function is not None:
+            self.channel, self.entry = PREVIOUS, self.function.name
+            self.replaces_all, self.replaces_by_id = True, False
+            self.what, self._declared = f"what the entrypoint `{self.function.name}` saves", self.function.declared
+        elif not hasattr(graph, "builder"):
+            self.problem = "it is neither a StateGraph nor an entrypoint, and nothing else can write its state"
         elif self.channel is None:
             known = ", ".join(sorted(name for name in graph.channels if not name.startswith(("__", "branch:"))))
             self.problem = f"its state has no `messages` (it has: {known})"
         else:
             self._look_at(graph.channels[self.channel])
             self.entry = _way_in(graph.builder, self.channel)
-            if self.entry is None:
+            if self.problem is None and self.entry is None:
                 self.problem = "neither its input nor a node without a router can write `messages`"
 
     def _look_at(self, channel: Any) -> None:
+        self._declared, self.is_delta = getattr(channel, "ValueType", None), isinstance(channel, DeltaChannel)
         if isinstance(channel, BinaryOperatorAggregate):
             self.replaces_by_id = channel.operator is not operator.add
-        elif not isinstance(channel, DeltaChannel) and isinstance(channel, BaseChannel):
+        elif not self.is_delta and isinstance(channel, BaseChannel):
             # No reducer: whoever writes gives the whole list.
             self.replaces_all, self.replaces_by_id = True, False
+            self.can_rewrite = isinstance(channel, LastValue)
+        if self.channel == _ROOT:
+            self.what = "its state"
+        if _forms.is_other(self._declared):
+            kind = getattr(_forms.plain(self._declared), "__name__", self._declared)
+            self.problem = _forms.ONE_TEXT.format(what=self.what, kind=f"`{kind}`")
 
     def messages(self, values: Any) -> list[Any] | None:
         """The messages in a state; None if there is something else in their place."""
+        if isinstance(values, Saved):
+            return self.function.messages(values.previous) if self.function is not None else None
         found = values if self.channel == _ROOT else values.get(_MESSAGES) if isinstance(values, dict) else None
         if found is None or found == {}:
             return []
         return list(found) if isinstance(found, (list, tuple)) else None
 
-    def update(self, thread: Sequence[Any], added: Sequence[Any]) -> tuple[StateUpdate, ...]:
-        """The superstep that adds messages to those of the thread."""
-        payload: Any = [*thread, *added] if self.replaces_all else list(added)
-        return (StateUpdate(payload if self.channel == _ROOT else {_MESSAGES: payload}, self.entry),)
+    def problem_with(self, values: Any) -> str | None:
+        """Why nothing can be written into this state, if so."""
+        found = self.messages(values)
+        if found is not None:
+            return _forms.problem_of(found, self._declared, self.what)
+        if self.function is not None and isinstance(values, Saved):
+            return self.function.problem(values.previous)
+        return f"what {self.what} hold is not a list of messages"
+
+    def form(self, thread: Sequence[Any]) -> _forms.Form:
+        """The form in which the thread writes its messages."""
+        return _forms.form_of(thread, self._declared)
+
+    def written(self, thread: Sequence[Any], messages: Sequence[Any]) -> list[Any]:
+        """Messages in the form of the thread."""
+        return _forms.written(self.form(thread), messages, thread)
+
+    def unwritable(self, thread: Sequence[Any], messages: Sequence[Any]) -> str | None:
+        """Why these messages cannot be written in the form of the thread, if so."""
+        return _forms.unwritable(self.form(thread), messages, self.what)
+
+    def update(self, values: Any, added: Sequence[Any]) -> tuple[StateUpdate, ...]:
+        """The superstep that adds messages to those of a state."""
+        thread = self.messages(values) or []
+        ours = self.written(thread, added)
+        return self._step(values, [*thread, *ours] if self.replaces_all else ours)
+
+    def rewrite(self, values: Any, whole: Sequence[Any]) -> tuple[StateUpdate, ...]:
+        """The superstep after which the list is this one, whatever its reducer would make of it.
+
+        `Overwrite` is LangGraph's own way past a reducer: with `operator.add` it is the only one, and with `add_messages` it
+        keeps ids, objects and order, which a removal of all messages would leave to the reducer.
+        """
+        return self._step(values, list(whole) if self.replaces_all else Overwrite(list(whole)))
+
+    def _step(self, values: Any, payload: Any) -> tuple[StateUpdate, ...]:
+        if self.function is not None and isinstance(values, Saved):
+            payload = self.function.saving(values, payload)
+        elif self.channel != _ROOT:
+            payload = {_MESSAGES: payload}
+        return (StateUpdate(payload, self.entry),)
 
 
 def _way_in(builder: Any, channel: str) -> str | None:
@@ -96,6 +155,8 @@ class Threads:
         self.name = self.identity.name
         self.channels = own_channels(graph)
         self.shape = Shape(graph)
+        self.title = self.shape.function.name if self.shape.function is not None else self.name
+        """What its program calls it: LangGraph gives all entrypoints one name."""
         self.inner = {
             name: Shape(inner)
             for name, inner in graph.get_subgraphs()
@@ -106,6 +167,8 @@ class Threads:
     def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Do[Any]:
         """The state of a thread, with what its finished tasks have written; or what one of its checkpoints holds."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
+        if self.shape.function is not None and not namespace:
+            return reading(graph, config)
         return Do(lambda: graph.get_state(config), lambda: graph.aget_state(config))
 
     def unknown_channels(self, thread_id: str) -> Do[list[str]]:
@@ -121,6 +184,21 @@ class Threads:
             return unknown(await saver.aget_tuple(config))
 
         return Do(lambda: unknown(saver.get_tuple(config)), later)
+
+    def peek(self, thread_id: str, namespace: str = "") -> Do[Any]:
+        """What the newest checkpoint of a thread holds, without what finished tasks have written since (None without one),
+        and that checkpoint, if it was read by itself.
+
+        One read of the checkpointer, where `read` prepares the tasks that would come next as well.
+        """
+        shape, config = self.inner[namespace] if namespace else self.shape, _config(thread_id, namespace)
+        saver: Any = self.graph.checkpointer
+        if shape.is_delta:
+            graph = self.graph
+            return Do(lambda: _stored(graph.get_state(config)), lambda: _alater(graph.aget_state(config), _stored))
+        config["configurable"].setdefault("checkpoint_ns", "")
+        look = partial(_values, shape)
+        return Do(lambda: look(saver.get_tuple(config)), lambda: _alater(saver.aget_tuple(config), look))
 
     def write(
         self,
@@ -144,3 +222,21 @@ def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) ->
     if checkpoint_id is not None:
         configurable["checkpoint_id"] = checkpoint_id
     return {"configurable": configurable}
+
+
+def _stored(state: Any) -> tuple[Any, Any]:
+    return state.values if state.created_at else None, None
+
+
+def _values(shape: Shape, found: Any) -> tuple[Any, Any]:
+    """The state in a checkpoint, as far as its messages go."""
+    if found is None:
+        return None, None
+    values = found.checkpoint["channel_values"]
+    if shape.function is not None:
+        return Saved(values.get(PREVIOUS), values.get(END)), found
+    return values.get(_ROOT) if shape.channel == _ROOT else {_MESSAGES: values.get(_MESSAGES)}, found
+
+
+async def _alater(found: Awaitable[Any], then: Callable[[Any], Any]) -> Any:
+    return then(await found)

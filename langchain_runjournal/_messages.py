@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import _forms
 from ._partial import origin_of
 from ._translate import Data
 
@@ -28,9 +29,7 @@ def is_synthetic(message: BaseMessage) -> bool:
 
 def as_messages(found: Sequence[Any]) -> list[BaseMessage]:
     """What a state holds, as messages: a list that is only added to may hold any way of writing one."""
-    from langchain_core.messages import BaseMessage, convert_to_messages
-
-    return [one if isinstance(one, BaseMessage) else convert_to_messages([one])[0] for one in found]
+    return _forms.read(found)
 
 
 def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:

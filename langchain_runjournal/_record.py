@@ -16,13 +16,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ._bare import BareThread
+from ._forms import known_again
 from ._graph import Threads
 from ._messages import as_messages, load
 from ._pairs import Known
 from ._partial import origin_of, partial_message
-from ._settle import cleared, is_left, supersteps
 from ._settlement import plan
 from ._steps import Steps, later, now, off_loop, quiet_context, to_its_end
+from ._supersteps import cleared, is_left, supersteps
 from .errors import InvalidArgument, NoMessages
 from .events import CAUSES, Cause, RunStatus
 from .saver import JournalSaver
@@ -95,28 +96,41 @@ def _is_busy(saver: JournalSaver, thread_id: str) -> Steps[bool]:
 def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> Steps[bool]:
     threads = Threads(graph)
     if threads.shape.problem is not None:
-        raise NoMessages(what=f"The graph {threads.name}", reason=threads.shape.problem)
+        raise NoMessages(what=f"The graph {threads.title}", reason=threads.shape.problem)
     state = yield threads.read(thread_id)
     if state.interrupts or set(state.next) & set(graph.interrupt_before_nodes):
         return _refused(thread_id, "it waits for a human")
-    found = threads.shape.messages(state.values)
-    if found is None:
-        raise NoMessages(what=f"The graph {threads.name}", reason="what its `messages` hold are no messages")
-    standing = next((one for one in as_messages(found) if one.id == ours.id), None)
+    problem = threads.shape.problem_with(state.values) or threads.shape.unwritable(_found(threads, state), [ours])
+    if problem is not None:
+        raise NoMessages(what=f"The graph {threads.title}", reason=problem)
+    standing = next((one for one in _thread(threads, state, ours) if one.id == ours.id), None)
     if standing is not None:
         if origin_of(standing) == "partial" and is_left(state):
             yield from cleared(threads, thread_id)
         return _refused(thread_id, "a message of that id stands there already")
     if is_left(state):
         state = yield from cleared(threads, thread_id)
-        found = threads.shape.messages(state.values) or []
-    add = _planned(as_messages(found), ours, cause=cause)
-    yield threads.write(thread_id, "", supersteps(threads.shape, found, add))
+    add = _planned(_thread(threads, state, ours), ours, cause=cause)
+    if (problem := threads.shape.unwritable(_found(threads, state), add)) is not None:
+        raise NoMessages(what=f"The graph {threads.title}", reason=problem)
+    yield threads.write(thread_id, "", supersteps(threads.shape, state.values, add))
     state = yield threads.read(thread_id)
-    kept = threads.shape.messages(state.values) or []
-    if not any(one.id == ours.id for one in as_messages(kept)):
-        raise NoMessages(what=f"The graph {threads.name}", reason="its state does not keep what is written to `messages`")
+    if not any(one.id == ours.id for one in _thread(threads, state, ours)):
+        raise NoMessages(what=f"The graph {threads.title}", reason="its state does not keep what is written to `messages`")
     return True
+
+
+def _found(threads: Threads, state: Any) -> list[Any]:
+    return threads.shape.messages(state.values) or []
+
+
+def _thread(threads: Threads, state: Any, ours: AIMessage) -> list[Any]:
+    """The messages of a thread; in a list without ids, ours is known by its words."""
+    found = _found(threads, state)
+    thread: list[Any] = list(as_messages(found))
+    if threads.shape.form(found) != "messages":
+        thread, _ = known_again(thread, [ours], "", applied=True, since=0)
+    return thread
 
 
 def _planned(thread: list[Any], ours: AIMessage, *, cause: str) -> list[Any]:

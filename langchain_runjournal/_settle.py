@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from . import _transcript
 from ._evidence import Call, Evidence, look_up
-from ._graph import CLEAR, Shape, Threads
+from ._forms import known_again
+from ._graph import CLEAR, Threads
 from ._graph_runs import GraphRuns
+from ._mending import Mender
 from ._messages import as_messages, load
 from ._pairs import Known, Request, walk
 from ._partial import MARK
 from ._settlement import Plan, come_in, plan
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
+from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
 from .errors import SettlementTimeout
 from .events import PROBLEM, Event, Run, RunStatus
@@ -87,6 +90,7 @@ class Settler:
         self._journal = journal
         self._threads = threads
         self._saver = saver
+        self._mender = Mender(journal, threads)
         self._warned = False
         self.runs = GraphRuns(journal, threads)
 
@@ -117,10 +121,13 @@ class Settler:
             why = f"{type(exc).__name__}: {exc}"
             return Settlement(run_id=run_id, thread_id=thread_id, outcome="failed", reason=why)
         finally:
-            settling = self._journal._capture.threads.settling
-            if thread_id is not None and settling.get(thread_id) is mine:
-                del settling[thread_id]
-            mine.done.set_result(None)
+            self._done(thread_id, mine)
+
+    def _done(self, thread_id: str | None, mine: Settling) -> None:
+        settling = self._journal._capture.threads.settling
+        if thread_id is not None and settling.get(thread_id) is mine:
+            del settling[thread_id]
+        mine.done.set_result(None)
 
     def _alone(self, thread_id: str, mine: Settling) -> Steps[None]:
         """Wait until nobody else settles a run of the thread."""
@@ -140,12 +147,15 @@ class Settler:
             # What it holds can be read all the same, and the thread should not suffer for it.
             logger.warning("settling without a journal that is up to date", exc_info=problem)
 
-    def _hold(self, run: Run, before_run: str | None) -> Steps[tuple[Outcome, str] | None]:
+    def _drained(self, thread_id: str) -> Steps[None]:
         if self._saver is not None:
-            saver, thread_id = self._saver, str(run.thread_id)
+            saver = self._saver
             quiet = yield Do(partial(saver.drained, thread_id, _PATIENCE), partial(saver.adrained, thread_id, _PATIENCE))
             if not quiet:
                 raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
+
+    def _hold(self, run: Run, before_run: str | None) -> Steps[tuple[Outcome, str] | None]:
+        yield from self._drained(str(run.thread_id))
         others = yield self._off(partial(self._journal.runs, run.thread_id))
         if (yield self._off(partial(self._journal._store.run, run.run_id))) is None:
             others = []  # the store could not be told of it yet, and so of none that came after it
@@ -178,11 +188,8 @@ class Settler:
         state = yield self._threads.read(thread_id)
         before = about.before or _checkpoint_id(state)
         done = partial(Settlement, run_id=run.run_id, thread_id=thread_id, before=before)
-        if shape.problem is not None:
-            self._warn(
-                f"the runs of {self._threads.name!r} are journaled, and their threads left as they are: {shape.problem}"
-            )
-            return done(outcome="left_alone", reason=shape.problem)
+        if (problem := self._problem(state)) is not None:
+            return done(outcome="left_alone", reason=problem)
         lost = yield from self.runs.would_lose(run)
         if lost is not None:
             return done(outcome="held", reason=lost)
@@ -196,27 +203,68 @@ class Settler:
         yield from self._settle_inner(thread_id, about)
         added: dict[str, Mapping[str, Any]] = {}
         for turn in range(_ROUNDS):
-            found = shape.messages(state.values)
-            if found is None:
-                return done(outcome="left_alone", reason="what its `messages` hold are no messages")
-            todo = yield from self._plan(as_messages(found), about, by_id=shape.replaces_by_id, late=late)
+            if (problem := self._problem(state)) is not None:
+                return done(outcome="left_alone", reason=problem)
+            found = shape.messages(state.values) or []
+            by_id = shape.replaces_by_id and shape.form(found) == "messages"
+            todo = yield from self._plan(self._thread(found, about), about, by_id=by_id, late=late)
             if todo.moved_on:
                 return done(outcome="moved_on", reason="an answer of another run stands behind it")
+            if (problem := shape.unwritable(found, todo.add)) is not None:
+                return done(outcome="left_alone", reason=problem)
             if not todo.add and not is_left(state):
                 break
             yield from self._remember(run, about, before)
             if turn == 0 and is_left(state):
                 state = yield from cleared(self._threads, thread_id)
                 continue
-            yield self._threads.write(thread_id, "", supersteps(shape, found, todo.add))
+            yield self._threads.write(thread_id, "", supersteps(shape, state.values, todo.add))
             added |= {str(one.id): _told(one) for one in todo.add}
             state = yield self._threads.read(thread_id)
         else:
             return done(
                 outcome="left_alone", reason="its state does not keep what is written to it", messages=tuple(added.values())
             )
+        if not late:
+            rest = yield from self._mender.mend(thread_id, state=state)
+            added |= {str(one.id): _told(one) for one in rest.messages}
+            if rest.problem is not None:
+                return done(outcome="left_alone", reason=rest.problem, messages=tuple(added.values()))
+            state = rest.state or state
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
+
+    def _problem(self, state: Any) -> str | None:
+        """Why the thread in this state cannot be written, if so. Said once for a graph."""
+        problem = self._threads.shape.problem or self._threads.shape.problem_with(state.values)
+        if problem is not None:
+            self._warn(f"the runs of {self._threads.title!r} are journaled, and their threads left as they are: {problem}")
+        return problem
+
+    def _thread(self, found: Sequence[Any], about: _About) -> list[Any]:
+        """The messages of a thread, in which those of the run have the ids that they have in its transcript."""
+        thread: list[Any] = list(as_messages(found))
+        if self._threads.shape.form(found) != "messages":
+            given = partial(known_again, applied=about.applied, since=about.since)
+            thread, about.transcript = given(thread, about.transcript, about.run_id)
+        return thread
+
+    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Steps[bool]]) -> Steps[tuple[Any, Any]]:
+        """Before a new message: answer what is open in the thread, journaled or not, unless `inputs` answers it itself or
+        something else works on the thread (which only `is_free` can say). Returns the newest checkpoint of the thread, if it
+        was read and nothing was to be written, and the saver that has read it."""
+        mine = Settling()
+        broken, first = yield from self._mender.broken(thread_id, inputs)
+        if not broken or not (yield from is_free()):
+            return first, self._threads.graph.checkpointer
+        try:
+            yield from self._alone(thread_id, mine)
+            yield from self._drained(thread_id)
+            for namespace in broken:
+                yield from self._mender.mend(thread_id, namespace, inputs if not namespace else None)
+        finally:
+            self._done(thread_id, mine)
+        return None, None
 
     def _back(self, run: Run, about: _About, place: str, state: Any) -> Steps[Any]:
         """A run that took up another one, and has written no checkpoint: what stands there was settled before, and is not
@@ -270,14 +318,14 @@ class Settler:
         """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
         for namespace, shape in self._threads.inner.items():
             state = yield self._threads.read(thread_id, namespace)
-            if shape.problem is not None or not shape.messages(state.values):
+            if shape.problem is not None or not shape.messages(state.values) or shape.problem_with(state.values):
                 continue
             if is_left(state):
                 state = yield from cleared(self._threads, thread_id, namespace)
             found = shape.messages(state.values) or []
             todo = plan(as_messages(found), (), about.ask, run_id=about.run_id, applied=True)
             if todo.add or is_left(state):
-                yield self._threads.write(thread_id, namespace, supersteps(shape, found, todo.add))
+                yield self._threads.write(thread_id, namespace, supersteps(shape, state.values, todo.add))
             about.see([*as_messages(found), *todo.add])
 
     def _off(self, work: Callable[[], _T]) -> Do[_T]:
@@ -328,26 +376,6 @@ class _About:
     def learn(self, found: Mapping[Call, Known]) -> None:
         self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
         self.unknown.clear()
-
-
-def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]:
-    """The state of a thread when what its finished tasks have written is part of it, and the others are dropped.
-
-    Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
-    becomes part of the thread now. What it gives from here on does not.
-    """
-    yield threads.write(thread_id, namespace, [CLEAR])
-    return (yield threads.read(thread_id, namespace))
-
-
-def supersteps(shape: Shape, thread: Sequence[Any], add: Sequence[Any]) -> list[Any]:
-    """Ours, and then nothing may be left to run."""
-    return [shape.update(thread, add), CLEAR] if add else [CLEAR]
-
-
-def is_left(state: Any) -> bool:
-    """Whether tasks are left over: to be run, or finished and not yet part of the thread."""
-    return bool(state.next or state.tasks)
 
 
 def _checkpoint_id(state: Any) -> str | None:

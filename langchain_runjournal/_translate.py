@@ -214,7 +214,7 @@ def input_messages(inputs: Any) -> list[Any] | None:
 
     try:
         return [message_data(message) for message in convert_to_messages(inputs)]
-    except (ValueError, TypeError, RuntimeError, AttributeError):
+    except (ValueError, TypeError, RuntimeError, AttributeError, LookupError):
         return None  # a list of something else
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ._tracker import Root
     from .saver import JournalSaver
 
+_FRESH: Final = 0.5
+"""Seconds for which a checkpoint that was read counts as the newest."""
 _MOST_OPEN: Final = 10_000
 _MOST_LATE: Final = 1_000
 """Threads with late results that are remembered: of the others, the guard looks them up in the journal."""
@@ -26,6 +29,7 @@ class Turn:
 
     __slots__ = (
         "_loop",
+        "_read",
         "_task",
         "done",
         "ending",
@@ -67,6 +71,19 @@ class Turn:
         """Where it began: whoever waits for it there without giving way waits for ever."""
         self._task = _current_task()
         self._loop = _current_loop()
+        self._read: tuple[Any, Any, float] | None = None
+
+    def keep_read(self, checkpoint: Any, saver: Any) -> None:
+        """Keep the newest checkpoint of the thread for LangGraph, which reads it next: with a long history, reading it twice
+        is what looking at it would cost. `saver` has read it."""
+        self._read = None if checkpoint is None else (checkpoint, saver, time.monotonic())
+
+    def take_read(self, saver: Any) -> Any:
+        """That checkpoint, once. None if handlers of others have kept the run waiting since: it may not be the newest. None
+        for another saver: with LANGGRAPH_STRICT_MSGPACK, one may take fewer types out of a checkpoint than another."""
+        found, self._read = self._read, None
+        is_good = found is not None and found[1] is saver and time.monotonic() - found[2] < _FRESH
+        return found[0] if found is not None and is_good else None
 
     def is_lost(self) -> bool:
         """Whether it can never go on: its event loop is closed."""

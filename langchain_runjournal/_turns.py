@@ -75,11 +75,13 @@ class Turns:
             self._capture.tracker.do(tell)
         yield make_durable(self._journal, _SETTLING)
 
-    def prepare(self, turn: Turn, run_id: str) -> Steps[None]:
+    def prepare(self, turn: Turn, run_id: str, inputs: Any = None) -> Steps[None]:
         """A new message has come for a thread: settle what was left there, before the graph looks at it."""
         turn.waits = True
         try:
             yield from self._prepare(turn, run_id)
+            is_free = partial(self._is_free, turn.thread_id, run_id)
+            turn.keep_read(*(yield from self._settler.mend(turn.thread_id, inputs, is_free)))
         finally:
             turn.waits = False
 
@@ -134,6 +136,15 @@ class Turns:
                 self._told.add(run.run_id)
                 logger.warning("run %s on thread %s is not settled: %s", run.run_id, run.thread_id, why)
         return found
+
+    def _is_free(self, thread_id: str, run_id: str) -> Steps[bool]:
+        """Whether no other run goes on on a thread, of whatever graph."""
+        for run in (yield self._off(partial(self._journal.runs, thread_id, RunStatus.RUNNING, None))):
+            if run.run_id != run_id and not self._capture.threads.waits(thread_id, run.run_id):
+                is_dead = self._off(partial(self._journal._writer.janitor.is_free, run))
+                if self._goes_on(run) or not (yield is_dead):
+                    return False
+        return True
 
     def take_up(self, turn: Turn) -> Steps[None]:
         """A run takes up one that waited for a human: that one waits no more."""

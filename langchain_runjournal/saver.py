@@ -244,11 +244,21 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The inner saver's; with `RESUME` in the config, the one that is asked for."""
-        return self._resumed(config, self.saver.get_tuple(_place(config)))
+        read = self._read(config)
+        return read if read is not None else self._resumed(config, self.saver.get_tuple(_place(config)))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The inner saver's; with `RESUME` in the config, the one that is asked for."""
-        return self._resumed(config, await self.saver.aget_tuple(_place(config)))
+        read = self._read(config)
+        return read if read is not None else self._resumed(config, await self.saver.aget_tuple(_place(config)))
+
+    def _read(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The newest checkpoint, if it was read for the run that begins here, and by this very saver."""
+        asked = config.get("configurable") or {}
+        if any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
+            return None
+        found: CheckpointTuple | None = self.journal._capture.take_read(self, _thread(config))
+        return found
 
     def _resumed(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
         """Tell the journal if a run goes on from a checkpoint that it has asked for."""

@@ -358,7 +358,7 @@ def test_a_function_as_a_graph() -> None:
         return text
 
     echo.invoke("hi", THREAD)
-    with pytest.raises(errors.NoMessages, match="no StateGraph"):
+    with pytest.raises(errors.NoMessages, match="what the entrypoint `echo` saves is neither a list of messages"):
         record_partial_ai_message(echo, THREAD, CUT)
 
 

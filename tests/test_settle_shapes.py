@@ -451,8 +451,8 @@ def test_an_input_without_messages_is_no_hindrance(journal: RunJournal) -> None:
     assert shown(asked.seen[-1]) == [*cut, "U next"]
 
 
-def test_a_function_as_a_graph_is_left_alone_and_says_so(journal: RunJournal) -> None:
-    """Only its entrypoint can write its state."""
+def test_a_function_as_a_graph_is_settled_in_what_it_saves(journal: RunJournal) -> None:
+    """What an entrypoint saves for its next call holds the user's words and the partial answer."""
     asked = model(*TURNS)
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -466,10 +466,9 @@ def test_a_function_as_a_graph_is_left_alone_and_says_so(journal: RunJournal) ->
         agent.invoke("hi", THREAD)
     run = journal.runs()[0]
     [settled] = [event.data for event in journal.read(run.run_id) if event.kind == "run.settled"]
-    assert settled["outcome"] == "left_alone"
-    assert "no StateGraph" in settled["reason"]
+    assert settled["outcome"] == "settled"
     agent.invoke("next", THREAD)
-    assert shown(asked.seen[-1]) == ["U first", "A hello", "U next"]
+    assert shown(asked.seen[-1]) == ["U first", "A hello", "U+ hi", "A~ one two ", "U next"]
 
 
 @pytest.mark.parametrize("checkpointer", [None, False])

@@ -1,0 +1,32 @@
+"""How a thread is written: which supersteps there are, and that tasks which are left over come first.
+
+Rule: what finished tasks have written becomes part of the thread before anything is missed in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._graph import CLEAR, Shape, Threads
+from ._steps import Steps
+
+
+def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]:
+    """The state of a thread when what its finished tasks have written is part of it, and the others are dropped.
+
+    Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
+    becomes part of the thread now. What it gives from here on does not.
+    """
+    yield threads.write(thread_id, namespace, [CLEAR])
+    return (yield threads.read(thread_id, namespace))
+
+
+def supersteps(shape: Shape, values: Any, add: Sequence[Any]) -> list[Any]:
+    """Ours, and then nothing may be left to run."""
+    return [shape.update(values, add), CLEAR] if add else [CLEAR]
+
+
+def is_left(state: Any) -> bool:
+    """Whether tasks are left over: to be run, or finished and not yet part of the thread."""
+    return bool(state.next or state.tasks)
