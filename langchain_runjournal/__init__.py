@@ -14,6 +14,7 @@ from .errors import RunJournalError
 from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
+    from ._answers import ModelCall
     from ._attach import attach
     from ._record import arecord_partial_ai_message, record_partial_ai_message
     from ._runner import RunHandle, start_run
@@ -28,6 +29,7 @@ __all__ = [
     "Event",
     "JournalCallbackHandler",
     "JournalSaver",
+    "ModelCall",
     "Run",
     "RunHandle",
     "RunJournal",
@@ -56,6 +58,7 @@ if find_spec("langchain") is not None:
 _LATER = {
     "JournalCallbackHandler": "handler",
     "JournalSaver": "saver",
+    "ModelCall": "_answers",
     "RunHandle": "_runner",
     "Settlement": "_settle",
     "ToolPairGuard": "guard",

@@ -12,11 +12,13 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langgraph.pregel import Pregel
 
+from ._answers import Answers
 from ._arguments import choice
 from ._attached import attachments_of, with_attachments
 from ._attachment import Attachment, Settle
 from ._caller import Caller, attached_caller
 from ._journal import RunJournal
+from ._lessons import get_to_know
 from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
@@ -32,7 +34,14 @@ _AWAITS: Final = "_ahandle_event_for_handler"
 """The function of LangChain that calls asynchronous handlers, and awaits them."""
 
 
-def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settle: Settle = "always") -> _G:
+def attach(
+    graph: _G,
+    journal: RunJournal,
+    *,
+    capture_invoke: bool = True,
+    settle: Settle = "always",
+    answers: Answers | None = None,
+) -> _G:
     """A copy of a compiled graph that journals its runs, and whose threads are whole after any ending.
 
     It is of a subclass of its type, is called in the same ways, and keeps your callbacks. After a run that was stopped,
@@ -46,6 +55,9 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     until the next message; with "never", only `RunJournal.recover` settles. `capture_invoke`: have models stream inside of
     `invoke` and `ainvoke` too, so that a Stop there keeps its text (see `JournalCallbackHandler` for what that changes).
 
+    `answers`: the nodes whose model calls answer the user, or a function that gets a `ModelCall` and says so. It decides for
+    calls that are cut before their node has ended; see `JournalCallbackHandler`.
+
     The checkpointer that counts is the one that LangGraph uses when a run begins: set it on the attached graph when you have
     it, give it in a config, or let a server make a copy of the graph with its own. A journal tells graphs apart by their
     nodes and channels, and by their names where they have one of their own: give each a `name`, so that its next version is
@@ -53,7 +65,9 @@ def attach(graph: _G, journal: RunJournal, *, capture_invoke: bool = True, settl
     """
     check_graph(graph)
     choice("settle", settle, Settle)
-    mine = Attachment(graph, journal, JournalCallbackHandler(journal, capture_invoke=capture_invoke), settle)
+    handler = JournalCallbackHandler(journal, capture_invoke=capture_invoke, answers=answers)
+    get_to_know(graph, journal, answers)
+    mine = Attachment(graph, journal, handler, settle)
     mine.handlers += [_SettlesNow(mine), _SettlesLater(mine)]
     # Attached twice to one journal, it would record and settle each run twice.
     others = [one for one in attachments_of(graph) if one.journal is not journal]

@@ -14,8 +14,8 @@ from uuid import UUID, uuid5
 
 from . import _given, _translate
 from ._because import said
-from ._ends import Ends
 from ._started import Leftovers
+from ._tasks import Tasks
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
 from .events import CALLED, DELTA, RunStatus
@@ -33,7 +33,7 @@ _LEFT = {
 }
 
 
-class Capture(Ends):
+class Capture(Tasks):
     """All handlers of one journal."""
 
     def __init__(self, journal: RunJournal) -> None:
@@ -73,6 +73,7 @@ class Capture(Ends):
                 about.update(caller.about())
                 if node.root.run_id != node.id:
                     about[CALLED] = node.id
+            self.introduce(node.root, owner, caller, name)
             thread = None if thread_id is None else str(thread_id)
             data: Data = {"thread_id": thread, "name": name, "metadata": about}
             if parent_run_id is not None:
@@ -109,12 +110,10 @@ class Capture(Ends):
         node.name = name
         if node.parent is None and node.root.caller is not None:
             metadata = {**metadata, "thread_id": node.root.caller.thread_id}
-        node.is_task = node.parent is not None and bool(name) and metadata.get("langgraph_node") == name
-        node.is_inner = node.is_task and "|" in str(metadata.get("langgraph_checkpoint_ns"))
         if node.parent is not None:
-            if node.is_task and node.inside is None and not node.root.over:
-                # Also those of an earlier run, which waited for a human.
-                node.root.requests.update(_given.open_requests(inputs))
+            # What a task does may be called as the task is: it has its namespace.
+            if name and metadata.get("langgraph_node") == name and metadata.get("langgraph_checkpoint_ns") != node.place:
+                self.enter(node, inputs, metadata)
             return
         messages = _translate.input_messages(inputs)
         if messages is not None:
@@ -129,6 +128,7 @@ class Capture(Ends):
         metadata: Mapping[str, Any] | None,
         tags: Iterable[str] | None,
         params: Any,
+        options: Any = None,
     ) -> None:
         """A model call begins."""
         metadata, root = metadata or _NOTHING, node.root
@@ -137,17 +137,13 @@ class Capture(Ends):
             asked = _translate.newest(_translate.input_messages(messages) or [])
             self._input(root, [message for message in asked if message["type"] == "human"])
         node.model = _translate.model_name(serialized, metadata, params)
-        helper = _translate.is_helper(metadata, tags or ())
-        role = "subagent" if node.inside is not None else "helper" if helper else "answer"
-        data: Data = {"model": node.model, "role": role, **_translate.place_of(metadata)}
+        spoken = self.listen(node, metadata, tags or (), options)
+        data: Data = {"model": node.model, "role": spoken.role, **_translate.place_of(metadata)}
         if node.inside is not None:
             data["inside"] = node.inside
         if metadata.get("ls_provider"):
             data["provider"] = metadata["ls_provider"]
         data.update(root.scope(node.namespace).begin_call())
-        data.update(root.take_unused())
-        if node.parent is not None:
-            node.parent.calls[node.id] = None
         self._put(root, "llm.start", data, node.id)
 
     def tool(self, node: Node, name: str | None, args: Any, tool_call_id: str | None, metadata: Any) -> None:
@@ -177,11 +173,10 @@ class Capture(Ends):
             if usage:
                 self._put(root, DELTA, {"usage": usage}, node.id)
         else:
+            data.update(self.hear(node, data["message"]))
             self._put(root, "llm.ai.response", data, node.id)
             if not root.over and node.inside is None:
                 root.requests.update(_translate.request_ids(data["message"]["data"]))
-            if node.parent is not None and node.id in node.parent.calls:
-                node.parent.calls[node.id] = _given.likeness(data["message"])
         if not node.cut:
             self._spend(node, usage, complete=True)
 
@@ -194,28 +189,6 @@ class Capture(Ends):
             if node.parent is not None and ending["status"] == "interrupted":
                 ending["cause"] = self._why(node.root)  # else only the root will know: this may be a limit of time
             self._cut(node, ending)
-
-    def finish(self, node: Node, output: Any) -> None:
-        """A chain has ended well."""
-        root = node.root
-        if root.over:
-            return
-        if node.is_task:
-            self._take_results(root, node, output)
-        if node.is_task and not node.is_inner:
-            scope = root.scopes.pop(node.namespace, None)
-            root.unused += _given.not_given(node.calls, output, root.requests)
-            if scope is not None:
-                root.unused += scope.failed
-        elif node.parent is not None:
-            node.parent.calls.update(node.calls)
-
-    def break_off(self, node: Node, error: BaseException) -> None:
-        """A chain has ended with an error: what the models below it said has come to nothing, if the run goes on."""
-        self.tracker.keep_failed(node)
-        if node.calls and not node.root.over:
-            failed = node.root.scope(node.namespace).failed
-            failed += [id for id in node.calls if id not in failed]
 
     def result(self, node: Node, output: Any) -> None:
         """A tool has ended well."""
@@ -240,7 +213,7 @@ class Capture(Ends):
         root = self._root_of(event)
         if root is not None and not root.over:
             root.paused = True
-            self._put(root, "run.pause", {**_translate.interrupt_data(event), "usage": root.usage, **root.take_unused()})
+            self._put(root, "run.pause", {**_translate.interrupt_data(event), "usage": root.usage})
 
     def resume(self, event: Any) -> None:
         """A graph goes on after it has waited for a human."""
@@ -333,27 +306,6 @@ class Capture(Ends):
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def _take_results(self, root: Root, node: Node, output: Any) -> None:
-        """Tool messages that a task of the graph gives, and no tool has: an unknown tool, an error that was caught, a
-        human's refusal, a result that middleware has changed."""
-        scope = root.scopes.get(node.namespace)
-        known = scope.results if scope is not None else {}
-        if not known and not root.requests:
-            return
-        for message in _given.tool_messages(output):
-            id = message.tool_call_id
-            changed = id in known and _result_of(known[id]) != _result_of(message)
-            if changed or id in root.requests:
-                data = {"tool_call_id": id, "message": _translate.message_data(message)}
-                self._result(root, data, None, node.inside)
-
-    def _result(self, root: Root, data: Data, call_id: str | None, inside: str | None) -> None:
-        if inside is not None:
-            data["inside"] = inside
-        else:
-            root.requests.discard(data["tool_call_id"])
-        self._put(root, "llm.tool.result", data, call_id)
-
     def _spend(self, node: Node, usage: Mapping[str, Any] | None, *, complete: bool) -> None:
         """Count what a call has cost: what the provider says of it, or has said before it was cut off."""
         total = node.root.usage.setdefault(node.model or "unknown", {"calls": 0})
@@ -381,8 +333,3 @@ def _why_never_settled(root: Root, ending: Data) -> Data:
     if problem is None or ending["status"] == "completed":
         return {}
     return {"settled": False, "given_up": True, "problem": problem}
-
-
-def _result_of(message: Any) -> tuple[Any, ...]:
-    """What of a tool message the model or the program sees; its name and id may be filled in on the way."""
-    return message.content, message.artifact, message.status

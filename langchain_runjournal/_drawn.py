@@ -91,6 +91,8 @@ class OpenModel:
     began: float
     seq: int
     data: Mapping[str, Any] = field(default_factory=dict)
+    role: str | None = None
+    """What has been decided since it began."""
     late: bool = False
     closed: bool = False
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -140,7 +142,7 @@ def model_call(
     return ModelCall(
         call_id=call.call_id,
         model=as_text(data.get("model")) or "model",
-        role=as_text(data.get("role")) or "answer",
+        role=call.role or as_text(data.get("role")) or "answer",
         node=as_text(data.get("node")),
         inside=as_text(data.get("inside")),
         attempt=attempt if isinstance(attempt, int) else 1,

@@ -52,7 +52,7 @@ class Ends:
         """By graph and thread, the last of those who wait for it."""
 
     def _tell_end(self, root: Root, ending: Data) -> None:
-        self._put(root, "run.end", {**ending, "usage": root.usage, **root.take_unused()}, late=False)
+        self._put(root, "run.end", {**ending, "usage": root.usage}, late=False)
         if root.turn is not None:
             root.turn.is_told = True
             if ending.get("settled") is False:

@@ -59,8 +59,20 @@ class Evidence:
             case "llm.tool.result" if isinstance(data.get("message"), Mapping):
                 self._fact(data).message = data["message"]
                 self.has_late = self.has_late or bool(data.get("late"))
+            case "task.end":
+                for written in data.get("messages", ()):
+                    self._read_written(written["type"], written["data"])
             case "run.end":
                 self.reason = self.reason or data.get("cause") or ("error" if data.get("error") else None)
+
+    def _read_written(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """A message that a node has written itself. One that says an answer in another way asks for what that did."""
+        if kind == "tool":
+            self._fact(fields).message = {"type": kind, "data": dict(fields)}
+        elif kind == "ai":
+            for id in request_ids(fields):
+                if (fields.get("id"), id) not in self._facts:
+                    self._facts[fields.get("id"), id] = self._latest[id] = _Fact()
 
     def _fact(self, data: Mapping[str, Any]) -> _Fact:
         id = str(data.get("tool_call_id"))

@@ -69,6 +69,27 @@ class StoreContract(BeginContract):
         assert ids("nobody's") == []
         assert [run.last_seq for run in store.runs(thread_id=None, status=None, limit=None)] == [1, 2, 1, 1]
 
+    # --- what was learned about graphs --------------------------------------------------------------------------------
+
+    def test_facts_about_graphs_are_only_added(self) -> None:
+        """Each graph has its own, twice is once, nothing takes any away."""
+        store = self.open()
+        assert store.learned("g") == set()
+        store.learn("g", ["a", "ü"])
+        store.learn("h", {"z"})
+        store.learn("g", ["b", "a"])
+        other = self.open_again(store)
+        other.learn("g", ["c"])
+        assert (store.learned("g"), other.learned("h"), store.learned("nobody's")) == ({"a", "b", "c", "ü"}, {"z"}, set())
+
+    def test_facts_about_graphs_outlive_all_runs(self) -> None:
+        """`prune` takes runs and leaves facts."""
+        store = self.open()
+        store.append("me", [row([*deltas("r", 1), end("r", 2)])])
+        store.learn("g", ["a"])
+        assert store.prune(before=None, keep_last=0) == ["r"]
+        assert store.learned("g") == {"a"}
+
     # --- stop requests, owners ----------------------------------------------------------------------------------------
 
     def test_a_stop_request_is_kept_once(self) -> None:

@@ -129,6 +129,9 @@ class _Reader:
                 self._end_tool(event, data, now)
             case "llm.human.input":
                 self._works(now)
+            case "task.end":
+                self._end_task(data)
+                self._works(now)
             case _:
                 self._mark(event, data, now)
 
@@ -190,6 +193,7 @@ class _Reader:
         call = self._model(event, now)
         if self.over is not None or data.get("late"):
             return
+        call.role = as_text(data.get("role")) or call.role
         call.ended, call.message = now, as_mapping(as_mapping(data.get("message")).get("data"))
         call.usage = as_mapping(data.get("usage")) or as_mapping(call.message.get("usage_metadata")) or call.usage
         self._works(now)
@@ -201,6 +205,13 @@ class _Reader:
             call.cause, call.error = as_text(data.get("cause")), as_text(data.get("error")) or call.error
             call.ended = now if call.ended is None else call.ended
             self._stands_still(now)
+
+    def _end_task(self, data: Mapping[str, Any]) -> None:
+        """What a task gave back decides which calls were answers."""
+        self.unused.update(as_strings(data.get("kept")))
+        for id in as_strings(data.get("gave")):
+            if id in self.models:
+                self.models[id].role = "answer"
 
     # --- tool calls ---------------------------------------------------------------------------------------------------
 

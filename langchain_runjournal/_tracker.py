@@ -28,7 +28,9 @@ from ._translate import Data
 from ._turn import Turn
 
 if TYPE_CHECKING:
+    from ._answers import Answers, Spoken
     from ._caller import Caller
+    from ._given import Had
     from ._started import Leftovers, Started
 
 logger = logging.getLogger("langchain_runjournal")
@@ -52,6 +54,8 @@ class Owner(Protocol):
 
     streaming: dict[int, Node]
     """The model calls whose tokens it writes down."""
+    answers: Answers | None
+    """Which calls answer the user, if the user has said so."""
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID) -> Any:
         """Tell it that a chain has failed."""
@@ -105,15 +109,19 @@ class Root:
         self.is_graph = False
         self.requests: set[str] = set()
         """Tool calls that were asked for and have no result yet."""
-        self.unused: list[str] = []
-        """Calls whose answers their task has not given back: not the thread's."""
         self.last_error = 0
         """The id of the exception that came last out of a part of the run."""
-
-    def take_unused(self) -> Data:
-        """For the next event that a transcript looks at."""
-        unused, self.unused = self.unused, []
-        return {"unused": unused} if unused else {}
+        self.learns_as = ""
+        """What facts about its nodes are filed under: its graph, or else its name. Empty: nothing is learned, since graphs
+        without a name could not be told apart."""
+        self.learns_durably = False
+        """Whether they are kept in the store."""
+        self.keeps: bool | None = None
+        """Whether its state has `messages`; None if that is not known (yet)."""
+        self.answers: Answers | None = None
+        """Which calls answer the user, if the user has said so."""
+        self.given: dict[str, Data] = {}
+        """The answers that tasks have given back, by the id of their messages."""
 
     def scope(self, namespace: str) -> Scope:
         found = self.scopes.get(namespace)
@@ -128,6 +136,7 @@ class Node:
     __slots__ = (
         "calls",
         "cut",
+        "had",
         "id",
         "inside",
         "is_inner",
@@ -142,10 +151,13 @@ class Node:
         "owner",
         "parent",
         "partial",
+        "path",
+        "place",
         "root",
         "run_id",
         "said",
         "spoke",
+        "spoken",
         "thread",
         "tie",
         "tool_call_id",
@@ -171,9 +183,16 @@ class Node:
         self.is_task = False
         self.is_inner = False
         """Whether it is a task of a graph inside of a task."""
-        self.calls: dict[str, Data | None] = {}
-        """The model calls below it whose answers it has not given to anybody yet, with what tells them again."""
+        self.path: tuple[str, ...] = parent.path if parent is not None else ()
+        """The nodes of graphs in which it happens, the outermost first."""
+        self.place: str = parent.place if parent is not None else ""
+        """The `checkpoint_ns` of the task in which it happens."""
+        self.had: Had | None = None
+        """Of a task: the messages that it was given."""
+        self.calls: dict[str, Spoken] = {}
+        """The model calls below it whose answers it has neither given back nor kept yet."""
         # Of a model call:
+        self.spoken: Spoken | None = None
         self.model: str | None = None
         self.message_id: str | None = f"{_translate.RUN_ID_PREFIX}{id}"
         self.metadata: Mapping[str, Any] = {}

@@ -39,11 +39,11 @@ class _Reader:
         self.run_id = run_id
         self.given_reason = reason
         self.inputs: list[Data] = []
-        self.parts: list[_Call | Data] = []
+        self.parts: list[_Call] = []
         self.calls: dict[str | None, _Call] = {}
         self.replaced: set[str] = set()
         self.requests: dict[str, _Call] = {}
-        self.unasked: dict[str, int] = {}
+        self.unasked: dict[str, _Call] = {}
         self.status = "running"
         self.cause: str | None = None
         self.ended = False
@@ -57,12 +57,14 @@ class _Reader:
             case "llm.start" if not self.ended:
                 self._start(event, data)
             case "llm.ai.response" if not self.ended and not data.get("late"):
-                self._respond(self.call_of(event), data["message"])
+                self._respond(self.call_of(event), data["message"], data.get("role"))
             case "llm.ai.partial" if not self.ended:
                 call = self.call_of(event)
                 call.reason, call.closed = "error" if data.get("error") else data.get("cause"), True
             case "llm.tool.result" if isinstance(data.get("message"), Mapping) and not data.get("inside"):
                 self._answer(data["message"])
+            case "task.end" if not self.ended:
+                self._decide(data)
             case "run.pause":
                 self.status = "paused"
             case "run.end" if not self.ended:
@@ -84,12 +86,40 @@ class _Reader:
         call.role = data.get("role", "answer")
         self.replaced.update(data.get("replaces", ()))
 
-    def _respond(self, call: _Call, message: Data) -> None:
-        call.message = message
+    def _respond(self, call: _Call, message: Data, role: str | None) -> None:
+        call.message, call.role = message, role or call.role
         call.deltas.clear()
-        if call.role == "answer":
-            for id in request_ids(message["data"]):
+        self._ask(call, message)
+
+    def _ask(self, call: _Call, message: Data) -> None:
+        for id in request_ids(message["data"]):
+            if call.role == "answer" or id not in self.requests:
                 self.requests[id] = call
+
+    def _decide(self, data: Mapping[str, Any]) -> None:
+        """A task has ended, and what it gave back decides."""
+        self.replaced.update(data.get("kept", ()))
+        for id in data.get("gave", ()):
+            if id in self.calls:
+                self.calls[id].role = "answer"
+        for message in data.get("messages", ()):
+            self._add({"type": message["type"], "data": message["data"]}, message.get("before"))
+
+    def _add(self, message: Data, before: str | None) -> None:
+        """A message that a task has written itself; or one that says a model's words in another way, under its id."""
+        id = message["data"].get("id")
+        if message["type"] == "tool":
+            self._answer(message)
+            return
+        live = (one for one in self.parts if one.message is not None and one.call_id not in self.replaced)
+        call = next((one for one in live if id and one.message and one.message["data"].get("id") == id), None)
+        if call is None:
+            call = _Call("", "answer")
+            places = [place for place, one in enumerate(self.parts) if before and one.call_id == before]
+            self.parts.insert(places[0] if places else len(self.parts), call)
+        call.message = message
+        if message["type"] == "ai":
+            self._ask(call, message)
 
     def _answer(self, message: Data) -> None:
         id = message["data"].get("tool_call_id")
@@ -97,11 +127,11 @@ class _Reader:
         if call is not None:
             call.results[id] = message
         elif id in self.unasked:
-            self.parts[self.unasked[id]] = message
+            self.unasked[id].message = message
         else:
             # Asked for in an earlier run, which waited for a human.
-            self.unasked[id] = len(self.parts)
-            self.parts.append(message)
+            self.unasked[id] = _Call("", "answer", message=message)
+            self.parts.append(self.unasked[id])
 
     @property
     def _reason(self) -> str | None:
@@ -113,15 +143,13 @@ class _Reader:
     def messages(self) -> list[Data]:
         found = list(self.inputs)
         for part in self.parts:
-            if not isinstance(part, _Call):
-                found.append(part)
-            elif part.role == "answer" and part.call_id not in self.replaced:
+            if part.role == "answer" and part.call_id not in self.replaced:
                 found += self._of(part)
         return found
 
     def _of(self, call: _Call) -> list[Data]:
         if call.message is not None:
-            order = request_ids(call.message["data"])
+            order = request_ids(call.message["data"]) if call.results else []
             return [call.message, *(call.results[id] for id in order if id in call.results)]
         if self.status == "completed":
             return []  # the run went on without it

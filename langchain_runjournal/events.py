@@ -25,6 +25,7 @@ Kind: TypeAlias = Literal[
     "tool.start",
     "llm.tool.result",
     "tool.error",
+    "task.end",
     "run.checkpoint",
     "run.pause",
     "run.stop",

@@ -16,6 +16,7 @@ from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
 
 from . import _translate
+from ._answers import Answers, names_in
 from ._caller import Caller, attached_caller
 from ._journal import RunJournal
 from ._partial import delta_is_visible
@@ -61,6 +62,12 @@ class JournalCallbackHandler(GraphCallbackHandler):
     ``disable_streaming`` does not forbid it), the id of the message becomes ``lc_run--<id>`` without the ``-0`` behind it,
     other handlers get `on_llm_new_token` as well, providers may report usage and metadata differently, and LangGraph runs
     the nodes through ``stream``. Without it, a call that is cut inside of ``invoke`` has no text to keep: nobody saw any.
+
+    `answers`: which model calls answer the user, where a call is cut before its node has ended: the name of a node, a
+    collection of names (each covers the nodes inside of it), or a function that gets a `ModelCall` and returns True for an
+    answer. The other calls of nodes are helpers: what is left of them never comes back. Without it, the journal goes by what
+    the node was seen to do before, by structured output and by the tag ``nostream``; a call of which nothing is known is an
+    answer.
     """
 
     run_inline = True
@@ -74,11 +81,13 @@ class JournalCallbackHandler(GraphCallbackHandler):
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, journal: RunJournal, *, capture_invoke: bool = False) -> None:
+    def __init__(self, journal: RunJournal, *, capture_invoke: bool = False, answers: Answers | None = None) -> None:
         if not isinstance(journal, RunJournal):
             raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
+        names_in(answers)
         super().__init__()
         self.journal = journal
+        self.answers = answers
         self.capture_invoke = capture_invoke
         self._capture = journal._capture
         self._tracker = self._capture.tracker
@@ -304,12 +313,13 @@ class JournalCallbackHandler(GraphCallbackHandler):
 
     def _model(self, serialized: Any, asked: Any, run_id: Any, about: dict[str, Any]) -> None:
         metadata, tags, params = about.get("metadata"), about.get("tags"), about.get("invocation_params")
+        options = about.get("options")
 
         def tell(node: Node) -> None:
             # First of all: whatever cannot be understood below, its tokens are kept.
             node.model = "unknown"
             self.streaming[node.key] = node
-            self._capture.model(node, serialized, asked, metadata, tags, params)
+            self._capture.model(node, serialized, asked, metadata, tags, params, options)
 
         self._begin(_name(serialized, about), run_id, about, tell)
 

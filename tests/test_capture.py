@@ -87,8 +87,9 @@ def test_an_agent_run_from_start_to_end(journal: RunJournal, handler: JournalCal
         pass
     found = events(journal, cfg)
     assert kinds(found)[:4] == ["run.start", "llm.human.input", "llm.start", "llm.ai.response"]
-    assert sorted(kinds(found)[4:8]) == ["llm.tool.result", "llm.tool.result", "tool.start", "tool.start"]
-    assert kinds(found)[8:] == ["llm.start", "llm.ai.response", "run.end"]
+    assert kinds(found)[4] == "task.end"
+    assert sorted(kinds(found)[5:9]) == ["llm.tool.result", "llm.tool.result", "tool.start", "tool.start"]
+    assert kinds(found)[9:] == ["llm.start", "llm.ai.response", "task.end", "run.end"]
     begin = found[0].data
     assert (begin["thread_id"], begin["name"], begin["metadata"]["customer"]) == ("t", "chat", "c7")
     call = next(event for event in found if event.kind == "llm.start")
@@ -704,8 +705,8 @@ def test_what_a_node_keeps_to_itself_is_no_answer(journal: RunJournal, handler: 
 
 
 def test_a_choice_that_is_not_given_back_at_all(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """It asks for a tool that nobody will call, so it must not stand; words alone stay, in doubt."""
-    for script, kept in ((asks(("r1", "route", {})), []), (words("thought"), [("ai", "thought")])):
+    """A request for a tool that will not be called, or just words: what the state does not get is not part of the thread."""
+    for script in (asks(("r1", "route", {})), words("thought")):
         model = Scripted(scripts=[script])
 
         def node(state: MessagesState, model: Scripted = model) -> dict[str, Any]:
@@ -714,7 +715,7 @@ def test_a_choice_that_is_not_given_back_at_all(journal: RunJournal, handler: Jo
 
         cfg = config(handler)
         one_node(node).invoke({"messages": [("user", "go")]}, cfg)
-        assert told(journal, cfg) == [("human", "go"), *kept]
+        assert told(journal, cfg) == [("human", "go")]
 
 
 def test_a_nested_graph_that_is_tried_again(journal: RunJournal, handler: JournalCallbackHandler) -> None:

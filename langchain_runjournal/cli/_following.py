@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol
 from rich.text import Text
 
 from .._check import Tally, read_on
-from .._drawn import as_text
+from .._drawn import as_strings, as_text
 from .._fold import as_mapping
 from .._follow import PAGE, Nap
 from .._journal import RunJournal
@@ -149,7 +149,14 @@ class _Voices:
             voice.spoke = True
         elif event.kind == "llm.start":
             voice.name, voice.role = as_text(event.data.get("model")) or "", as_text(event.data.get("role")) or "answer"
+        elif event.kind == "llm.ai.response":
+            voice.role = as_text(event.data.get("role")) or voice.role
         return voice
+
+    def shown(self, call_ids: Iterable[str]) -> int:
+        """How many of some calls looked like answers so far."""
+        voices = [self._models[id] for id in call_ids if id in self._models]
+        return sum(voice.spoke and voice.role == "answer" for voice in voices)
 
     def tool(self, event: Event) -> _Voice:
         """Of which tool."""
@@ -241,6 +248,11 @@ class People:
                 self._over(event)
             case "tool.start" | "llm.tool.result" | "tool.error":
                 self._tool(event)
+            case "task.end":
+                count = self._voices.shown(as_strings(event.data.get("kept")))
+                if count:
+                    node = as_text(event.data.get("node")) or "a node"
+                    self._line(f"{node} keeps {plural(count, 'answer')} to itself: not part of the conversation", "yellow")
             case "llm.human.input":
                 self._line(f"human: {text_of(message_of(event).get('content'))}")
             case _:

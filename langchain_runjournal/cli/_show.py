@@ -75,7 +75,7 @@ class _Call:
 
     of: ModelCall | ToolCall
     outcome: str
-    """"complete", "failed", "cut off", "replaced", "open" or, of a tool, "waits for a human" or "not finished"."""
+    """"complete", "failed", "cut off", "replaced", "not used", "open"; of a tool "waits for a human", "not finished"."""
     why: str | None
 
     def name(self) -> Text:
@@ -122,8 +122,10 @@ def _in_order(line: Timeline, *, is_over: bool) -> list[_Call]:
 
 
 def _of_model(call: ModelCall, is_over: bool) -> str:
-    if call.replaced or call.unused:
+    if call.replaced:
         return "replaced"
+    if call.unused and call.outcome == "complete":
+        return "not used"
     words = {"complete": "complete", "partial": "cut off", "error": "failed", "open": "cut off" if is_over else "open"}
     return words[call.outcome]
 

@@ -109,6 +109,15 @@ class Store(Protocol):
     def vacuum(self) -> None:
         """Rewrite the store without the room and the remains of what was deleted. Runs stay as they are."""
 
+    def learn(self, graph: str, facts: Collection[str]) -> None:
+        """Add facts about a graph to those that are there. They belong to no run, and outlive all of them.
+
+        A store without this verb and `learned` is fine: then nothing that was learned survives the process.
+        """
+
+    def learned(self, graph: str) -> set[str]:
+        """All facts about a graph."""
+
     def changed(self) -> int:
         """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""
 
@@ -128,7 +137,8 @@ class Store(Protocol):
         """Release everything. A closed store raises `StoreClosed` from every other verb; closing twice is fine."""
 
 
-_VERBS = tuple(name for name in vars(Store) if not name.startswith("_"))
+_OPTIONAL = ("learn", "learned")
+_VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name not in _OPTIONAL)
 
 
 def open_store(

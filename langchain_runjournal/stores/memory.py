@@ -31,6 +31,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}  # in the order in which the runs began
         self._owners: dict[str, Owner] = {}
+        self._facts: dict[str, set[str]] = {}
         self._version = 0
         self._closed = False
 
@@ -182,6 +183,16 @@ class MemoryStore:
         """Nothing remains of what was deleted."""
         with self._open():
             return
+
+    def learn(self, graph: str, facts: Collection[str]) -> None:
+        """Add facts about a graph."""
+        with self._open():
+            self._facts.setdefault(graph, set()).update(facts)
+
+    def learned(self, graph: str) -> set[str]:
+        """All facts about a graph."""
+        with self._open():
+            return set(self._facts.get(graph, ()))
 
     def changed(self) -> int:
         """Grows with every write."""

@@ -19,6 +19,7 @@ from ..events import Event, Run, RunStatus
 from . import Owner, Synchronous
 from ._sqlite_check import problems
 from ._sqlite_erase import empty_wal, erase, prunable, remove, vacuum
+from ._sqlite_facts import Facts
 from ._sqlite_file import connect, identity, prepare, translated
 from ._sqlite_rows import (
     CLAIM,
@@ -47,7 +48,7 @@ _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last 
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
-class SqliteStore:
+class SqliteStore(Facts):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with

@@ -1,0 +1,51 @@
+"""What was learned about graphs, as rows of `facts`.
+
+A table of its own would be a migration, after which the previous release could not open the file any more.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from typing import Final
+
+_READ: Final = "SELECT value FROM facts WHERE name = ?"
+_WRITE: Final = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
+
+
+class Facts:
+    """The part of a `SqliteStore` that keeps them."""
+
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        raise NotImplementedError
+
+    def _snapshot(self, about: str = "") -> AbstractContextManager[sqlite3.Connection]:
+        raise NotImplementedError
+
+    def learn(self, graph: str, facts: Collection[str]) -> None:
+        """Add facts about a graph, in one transaction: another process may add others."""
+        with self._transaction() as con:
+            known = _read(con, graph)
+            if not known.issuperset(facts):
+                con.execute(_WRITE, (_name(graph), json.dumps(sorted(known.union(facts)))))
+
+    def learned(self, graph: str) -> set[str]:
+        """All facts about a graph."""
+        with self._snapshot() as con:
+            return _read(con, graph)
+
+
+def _read(con: sqlite3.Connection, graph: str) -> set[str]:
+    """All that is known of a graph. Nothing, if the row is damaged: it is learned again."""
+    row = con.execute(_READ, (_name(graph),)).fetchone()
+    try:
+        found = json.loads(row[0]) if row is not None else []
+    except (ValueError, TypeError):
+        return set()
+    return {one for one in found if isinstance(one, str)} if isinstance(found, list) else set()
+
+
+def _name(graph: str) -> str:
+    return f"learned {graph}".encode("utf-8", "replace").decode()
