@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -354,14 +355,31 @@ class JournalCallbackHandler(GraphCallbackHandler):
 
 
 class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):
-    """The same, where models stream inside of `invoke` too. LangChain looks for this class, which has to give on what it
-    is shown."""
+    """The same, where models stream inside of `invoke` too. LangChain looks for this class, which passes on the output
+    that it is shown."""
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[_T]) -> AsyncIterator[_T]:
-        return output
+        tapping = _next_to_tap(self)
+        return output if tapping is None else tapping.tap_output_aiter(run_id, output)
 
     def tap_output_iter(self, run_id: UUID, output: Iterator[_T]) -> Iterator[_T]:
-        return output
+        tapping = _next_to_tap(self)
+        return output if tapping is None else tapping.tap_output_iter(run_id, output)
+
+
+def _next_to_tap(ours: JournalCallbackHandler) -> _StreamingCallbackHandler[Any] | None:
+    """The streaming handler that LangChain would have found without us, if it has stopped at us.
+
+    LangChain shows the output of a chain to the first streaming handler of a run only (`_transform_stream_with_config`), and
+    `astream_events` and `astream_log` listen with a handler of that kind. LangGraph shows it to each of them in turn, so there
+    we must not pass it on: `astream_log` would report each chunk twice.
+    """
+    caller = sys._getframe(2).f_locals
+    if caller.get("stream_handler") is not ours:
+        return None
+    handlers = getattr(caller.get("run_manager"), "handlers", ())
+    others = (one for one in handlers if not isinstance(one, JournalCallbackHandler))
+    return next((one for one in others if isinstance(one, _StreamingCallbackHandler)), None)
 
 
 def _name(serialized: Any, about: dict[str, Any]) -> str | None:
