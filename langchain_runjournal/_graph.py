@@ -20,6 +20,7 @@ from . import _forms
 from ._attached import with_attachments
 from ._functional import END, PREVIOUS, Saved, function_of, reading
 from ._identity import identity, is_own, own_channels
+from ._inapplicable import state_of
 from ._steps import Do
 from .saver import JournalSaver
 
@@ -165,11 +166,12 @@ class Threads:
         """The graphs in it that remember on their own from turn to turn, by their namespace."""
 
     def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Do[Any]:
-        """The state of a thread, with what its finished tasks have written; or what one of its checkpoints holds."""
+        """The state of a thread, with what its finished tasks have written, if that can be applied; or what one of its
+        checkpoints holds."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
         if self.shape.function is not None and not namespace:
             return reading(graph, config)
-        return Do(lambda: graph.get_state(config), lambda: graph.aget_state(config))
+        return state_of(graph, config)
 
     def unknown_channels(self, thread_id: str) -> Do[list[str]]:
         """The channels that a thread holds and the graph does not have: it would write the thread without them."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._graph import CLEAR, Shape, Threads
+from ._inapplicable import is_inapplicable
 from ._steps import Steps
 
 
@@ -17,8 +18,17 @@ def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]
 
     Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
     becomes part of the thread now. What it gives from here on does not.
+
+    Where what they have written cannot be applied, it is dropped, as LangGraph does with the next message. Their messages
+    then come from the journal.
     """
-    yield threads.write(thread_id, namespace, [CLEAR])
+    try:
+        yield threads.write(thread_id, namespace, [CLEAR])
+    except Exception as exc:
+        if not is_inapplicable(exc):
+            raise
+        values = (yield threads.read(thread_id, namespace)).values
+        yield threads.write(thread_id, namespace, [threads.inner.get(namespace, threads.shape).update(values, ()), CLEAR])
     return (yield threads.read(thread_id, namespace))
 
 
