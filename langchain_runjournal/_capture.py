@@ -295,7 +295,7 @@ class Capture(Tasks):
     def _gone(self, node: Node) -> None:
         """Nobody works on it any more, and nobody has said so: a cancelled `ainvoke`, a stream that was left."""
         root = node.root
-        if root.over:
+        if root.over or self.is_orphaned:
             return
         ending = {"status": "interrupted", "cause": self._asked(root) or ("stop" if root.loop else "disconnect")}
         if node.model is not None and not node.cut:

@@ -35,6 +35,7 @@ class Ends:
     def __init__(self, journal: RunJournal) -> None:
         # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
         self._journal = weakref.proxy(journal)
+        self._alive = weakref.ref(journal)
         self.tracker = Tracker()
         self.threads = OnThreads(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
@@ -50,6 +51,12 @@ class Ends:
         """Those of the graphs that are attached in this process, as long as somebody holds one of them."""
         self.waiting: dict[tuple[str, str], Waiting] = {}
         """By graph and thread, the last of those who wait for it."""
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the journal was garbage-collected. A stream that was collected with it is closed only after that, and then
+        reports its end: there is nowhere to write it. The run is left behind, as by a killed process."""
+        return self._alive() is None
 
     def _tell_end(self, root: Root, ending: Data) -> None:
         self._put(root, "run.end", {**ending, "usage": root.usage}, late=False)
@@ -133,6 +140,8 @@ class Ends:
             self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
 
     def _do(self, work: Callable[[], object]) -> None:
+        if self.is_orphaned:
+            return
         # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
         if self._journal._intake.is_inside():
             self.tracker.do_later(work)

@@ -22,6 +22,7 @@ from ._ownership import new_owner
 from ._readers import Readers
 from ._recover import SpoolReport
 from ._replay import Replay
+from ._shared import Shared
 from ._spool import open_spool
 from ._started import ashut_down, shut_down
 from ._steps import later, now
@@ -44,7 +45,7 @@ _MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds bef
 _T = TypeVar("_T")
 
 
-class RunJournal:
+class RunJournal(Shared):
     """A durable, ordered record of runs.
 
     `url` is the path of a SQLite file (made if it is not there), ``sqlite:///absolute/path.db``, ``":memory:"``, or a

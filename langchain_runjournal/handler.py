@@ -22,6 +22,7 @@ from ._caller import Caller, attached_caller
 from ._journal import RunJournal
 from ._partial import delta_is_visible
 from ._segments import encode_text, encode_value
+from ._shared import Shared
 from ._spool import TEXT, VALUE
 from ._started import refuse
 from ._tracker import Node, key_of, stack
@@ -49,7 +50,7 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
     return guarded
 
 
-class JournalCallbackHandler(GraphCallbackHandler):
+class JournalCallbackHandler(Shared, GraphCallbackHandler):
     """Records in a journal whatever a LangChain or LangGraph run says and does. Drop it into
     ``config={"callbacks": [JournalCallbackHandler(journal)]}``.
 
@@ -279,6 +280,8 @@ class JournalCallbackHandler(GraphCallbackHandler):
     # --- helpers ------------------------------------------------------------------------------------------------------
 
     def _do(self, work: Callable[[], object]) -> None:
+        if self._capture.is_orphaned:
+            return
         if self.journal._intake.is_inside():
             # The garbage collector, or a signal, has brought us here in the middle of an append of this thread. To wait for
             # another one now, which may be waiting for that append, would be to wait for ever.
@@ -371,8 +374,8 @@ def _next_to_tap(ours: JournalCallbackHandler) -> _StreamingCallbackHandler[Any]
     """The streaming handler that LangChain would have found without us, if it has stopped at us.
 
     LangChain shows the output of a chain to the first streaming handler of a run only (`_transform_stream_with_config`), and
-    `astream_events` and `astream_log` listen with a handler of that kind. LangGraph shows it to each of them in turn, so there
-    we must not pass it on: `astream_log` would report each chunk twice.
+    `astream_events` and `astream_log` listen with a handler of that kind. LangGraph shows it to each of them in turn: there
+    we must not pass it on, or `astream_log` would report each chunk twice.
     """
     caller = sys._getframe(2).f_locals
     if caller.get("stream_handler") is not ours:

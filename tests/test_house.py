@@ -36,6 +36,7 @@ PURE = [
     "_replay",
     "_requests",
     "_segments",
+    "_shared",
     "_spoken",
     "_streamed",
     "_strip",
