@@ -19,6 +19,7 @@ from ._attachment import Attachment, Settle
 from ._caller import Caller, attached_caller
 from ._journal import RunJournal
 from ._lessons import get_to_know
+from ._shared import Shared
 from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
@@ -38,7 +39,7 @@ def attach(
     graph: _G,
     journal: RunJournal,
     *,
-    capture_invoke: bool = True,
+    capture_invoke: bool = False,
     settle: Settle = "always",
     answers: Answers | None = None,
 ) -> _G:
@@ -52,8 +53,9 @@ def attach(
     for a human is not touched; a new message instead of a resume settles it first.
 
     `settle`: with "on_stop", a run that *failed* is left as LangGraph leaves it, so that `invoke(None)` takes it up again,
-    until the next message; with "never", only `RunJournal.recover` settles. `capture_invoke`: have models stream inside of
-    `invoke` and `ainvoke` too, so that a Stop there keeps its text (see `JournalCallbackHandler` for what that changes).
+    until the next message; with "never", only `RunJournal.recover` settles. `capture_invoke`: make models stream inside
+    `invoke` and `ainvoke` too, so that a Stop there keeps text that was shown to nobody. It changes what your models do:
+    `JournalCallbackHandler` lists how.
 
     `answers`: the nodes whose model calls answer the user, or a function that gets a `ModelCall` and says so. It decides for
     calls that are cut before their node has ended; see `JournalCallbackHandler`.
@@ -92,7 +94,7 @@ def _is_awaited() -> bool:
     return sys._getframe(2).f_code.co_name == _AWAITS
 
 
-class _Settling(BaseCallbackHandler):
+class _Settling(Shared, BaseCallbackHandler):
     """Settles when a run begins, and when it has ended. Stands behind the handler that records."""
 
     run_inline = True

@@ -164,7 +164,7 @@ class Starter:
     def __init__(self, saver: BaseCheckpointSaver[Any], journal: RunJournal) -> None:
         self.model = Speaker()
         self.journal = journal
-        self.graph = attach(graph_of(self.model, saver), journal)
+        self.graph = attach(graph_of(self.model, saver), journal, capture_invoke=True)
         self.handles: dict[str, RunHandle] = {}
 
     async def start(self, thread: str, text: str = "", resume: str = "", **options: Any) -> str:

@@ -70,7 +70,7 @@ class Talk:
     def __post_init__(self) -> None:
         self.tools = self.tools or tools_of(self.gate)
         self.plain = build(self.kind, self.model, self.tools, self.saver)
-        self.agent = attach(self.plain, self.journal)
+        self.agent = attach(self.plain, self.journal, capture_invoke=True)
 
     async def start(self, text: str = "go", thread: str = "t", **options: Any) -> RunHandle:
         return await start_run(self.agent, say(text), on(thread), **options)

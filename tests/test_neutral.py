@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import gc
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.output_parsers import CommaSeparatedListOutputParser, JsonOutputParser, StrOutputParser
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator, RunnableLambda, RunnablePassthrough
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langchain_runjournal import JournalCallbackHandler, RunJournal
+from langchain_runjournal import JournalCallbackHandler, JournalSaver, RunJournal, attach
 
-from ._agents import Scripted, words
+from ._agents import Scripted, asks, words
+from ._models import look
+from ._settled import story
 
 
 @pytest.fixture
@@ -129,7 +141,7 @@ class Tapping(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
 @pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize("chain", ["text", "list", "json", "generator", "parallel"])
 def test_another_streaming_handler_is_shown_the_output(chain: str, awaited: bool, order: str, journal: RunJournal) -> None:
-    """The first streaming handler beside ours sees the chunks of `stream` and `astream`, and the next one sees none, as without us."""
+    """The first streaming handler beside ours sees the chunks of `stream` and `astream`; the next one sees none, as ever."""
 
     def seen(handlers: list[Any], tapping: list[Tapping]) -> list[Any]:
         async def main() -> list[Any]:
@@ -143,3 +155,303 @@ def test_another_streaming_handler_is_shown_the_output(chain: str, awaited: bool
     expected = seen([*bare], bare)
     assert bare[0].seen
     assert seen([*taps[:place], ours, *taps[place:]], taps) == expected
+
+
+# --- models in nodes ------------------------------------------------------------------------------------------------------
+
+
+class TwoWays(BaseChatModel):
+    """A model that answers in one way and streams in another, as a model behind a mock, a cassette or an OpenAI-compatible
+    endpoint does."""
+
+    candidates: int = 1
+
+    @property
+    def _llm_type(self) -> str:
+        return "two-ways"
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        usage: Any = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+        said = [AIMessage(content=f"whole {number}", usage_metadata=usage) for number in range(self.candidates)]
+        return ChatResult(generations=[ChatGeneration(message=one) for one in said], llm_output={"model_name": "two-ways"})
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        for number in range(self.candidates):
+            for word in ("a ", "stream "):
+                yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word}{number}"))
+
+
+def _fake() -> BaseChatModel:
+    call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+    return GenericFakeChatModel(messages=iter([AIMessage(content="", tool_calls=[call])]))
+
+
+MODELS: dict[str, Callable[[], BaseChatModel]] = {
+    "overridden _generate": TwoWays,
+    "two candidates": lambda: TwoWays(candidates=2),
+    "content of version v1": lambda: TwoWays(output_version="v1"),
+    "a fake of LangChain": _fake,
+    "a fake with content blocks": lambda: GenericFakeChatModel(
+        messages=iter([AIMessage(content=[{"type": "text", "text": "a"}])])
+    ),
+}
+
+
+def _answering(model: BaseChatModel) -> Any:
+    """A graph whose node calls the model by `invoke`, or `ainvoke` where that is awaited."""
+
+    def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [model.invoke(state["messages"], config)]}
+
+    async def aanswer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"], config)]}
+
+    builder = StateGraph(MessagesState).add_node("answer", RunnableLambda(answer, aanswer)).add_edge(START, "answer")
+    return builder.compile(checkpointer=InMemorySaver(), name="graph")
+
+
+SAID: Any = {"messages": [("user", "hi")]}
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+async def _astream(graph: Any, mode: str) -> list[Any]:
+    return [chunk async for chunk in graph.astream(SAID, THREAD, stream_mode=mode)]
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "invoke": lambda graph: graph.invoke(SAID, THREAD),
+    "ainvoke": lambda graph: asyncio.run(graph.ainvoke(SAID, THREAD)),
+    "stream updates": lambda graph: list(graph.stream(SAID, THREAD, stream_mode="updates")),
+    "stream values": lambda graph: list(graph.stream(SAID, THREAD, stream_mode="values")),
+    "astream updates": lambda graph: asyncio.run(_astream(graph, "updates")),
+    "astream values": lambda graph: asyncio.run(_astream(graph, "values")),
+    "batch": lambda graph: graph.batch([SAID], THREAD),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_in_a_node_answers_as_without_the_journal(model: str, call: str, journal: RunJournal) -> None:
+    """`attach` makes no model stream: what nodes call by `invoke` gives the same message, with the same usage and id."""
+    bare = _steady([CALLS[call](_answering(MODELS[model]()))])
+    assert _steady([CALLS[call](attach(_answering(MODELS[model]()), journal))]) == bare
+    (run,) = journal.runs()
+    assert "llm.ai.delta" not in [event.kind for event in journal.read(run.run_id)]
+
+
+def test_capturing_invoke_is_asked_for(journal: RunJournal) -> None:
+    """With `capture_invoke`, the same model streams inside `invoke`: that is what its docstring warns of."""
+    got = attach(_answering(TwoWays()), journal, capture_invoke=True).invoke(SAID, THREAD)["messages"][-1]
+    assert (got.text, got.usage_metadata) == ("a 0stream 0", None)
+
+
+async def _cut(agent: Any, how: str, held: asyncio.Event) -> None:
+    async def consume() -> None:
+        if how == "ainvoke":
+            await agent.ainvoke(SAID, THREAD)
+        else:
+            async for _ in agent.astream(SAID, THREAD, stream_mode=how):
+                pass
+
+    task = asyncio.ensure_future(consume())
+    await held.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("how", "capture", "words_are_kept"),
+    [
+        ("ainvoke", False, False),
+        ("updates", False, False),
+        ("values", False, False),
+        ("messages", False, True),
+        ("ainvoke", True, True),
+        ("updates", True, True),
+    ],
+)
+def test_a_stop_keeps_the_text_that_was_shown(how: str, capture: bool, words_are_kept: bool, journal: RunJournal) -> None:
+    """A model that a node calls by `ainvoke` streams only where its tokens are read; finished messages and tools stay."""
+
+    async def main() -> list[str]:
+        held = asyncio.Event()
+        scripts = [asks(("c1", "look", {})), [*words("so ", "far "), held.set, asyncio.Event().wait]]
+        agent = create_agent(Scripted(scripts=scripts), [look], checkpointer=InMemorySaver(), name="agent")
+        agent = attach(agent, journal, capture_invoke=capture)
+        await _cut(agent, how, held)
+        state = await agent.aget_state(THREAD)
+        assert state.next == ()
+        return story(state.values["messages"])
+
+    kept = ["U hi", "A Looking. (c1)", "T(c1) seen"]
+    assert asyncio.run(main()) == [*kept, *(["A~ so far "] if words_are_kept else [])]
+
+
+# --- what is no error -----------------------------------------------------------------------------------------------------
+
+
+class Once(MessagesState):
+    one: int
+
+
+def _never(left: list[int], right: list[int]) -> list[int]:
+    raise ValueError("these do not go together")
+
+
+class Reduced(MessagesState):
+    one: Annotated[list[int], _never]
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("state", [Once, Reduced])
+def test_results_that_cannot_be_applied_together(
+    state: Any, awaited: bool, durability: Any, journal: RunJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two nodes write a channel that takes one value: the program's own error, a settled thread, and no line in the log."""
+
+    def said(name: str, value: Any) -> Any:
+        model = Scripted(scripts=[words(f"{name} said")])
+
+        def node(state: Any, config: RunnableConfig) -> dict[str, Any]:
+            return {"messages": [model.invoke("?", config)], "one": value}
+
+        async def anode(state: Any, config: RunnableConfig) -> dict[str, Any]:
+            return {"messages": [await model.ainvoke("?", config)], "one": value}
+
+        return RunnableLambda(node, anode)
+
+    builder = StateGraph(state).add_node("a", said("a", [1])).add_node("b", said("b", [2]))
+    builder.add_edge(START, "a").add_edge(START, "b")
+    graph = attach(builder.compile(checkpointer=InMemorySaver(), name="graph"), journal)
+
+    def run() -> None:
+        with pytest.raises((InvalidUpdateError, ValueError), match=r"one value|do not go together"):
+            if awaited:
+                asyncio.run(graph.ainvoke(SAID, THREAD, durability=durability))
+            else:
+                graph.invoke(SAID, THREAD, durability=durability)
+
+    with caplog.at_level(logging.INFO, "langchain_runjournal"):
+        run()
+        (first,) = journal.runs()
+        assert (first.status, first.settled) == ("failed", True)
+        snapshot = graph.get_state(THREAD)
+        assert snapshot.next == ()
+        said_first, *answers = story(snapshot.values["messages"])
+        assert (said_first, sorted(answers)) == ("U hi", ["A a said", "A b said"])
+        run()
+        assert [one.settled for one in journal.runs()] == [True, True]
+    assert caplog.messages == []
+
+
+class Down(InMemorySaver):
+    """A checkpointer that cannot be written, or read, for as often as it is told."""
+
+    put_fails = reads_fail = 0
+
+    def put(self, *args: Any, **kwargs: Any) -> Any:
+        self.put_fails -= 1
+        if self.put_fails >= 0:
+            raise ConnectionError("down")
+        return super().put(*args, **kwargs)
+
+    def get_tuple(self, *args: Any, **kwargs: Any) -> Any:
+        self.reads_fail -= 1
+        if self.reads_fail >= 0:
+            raise ConnectionError("down")
+        return super().get_tuple(*args, **kwargs)
+
+
+@pytest.mark.parametrize("failing", ["put_fails", "reads_fail"])
+def test_what_can_be_applied_is_never_dropped(failing: str, journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """A checkpointer that is down once leaves the thread to the next settlement, with what a finished task has written."""
+    saver = Down()
+
+    def finish(state: Once) -> dict[str, Any]:
+        return {"one": 1}
+
+    def fail(state: Once) -> None:
+        setattr(saver, failing, 1)
+        raise ValueError("the program's own")
+
+    builder = StateGraph(Once).add_node("a", finish).add_node("b", fail).add_edge(START, "a").add_edge(START, "b")
+    graph = attach(builder.compile(checkpointer=saver, name="graph"), journal)
+    with pytest.raises(ValueError, match="the program's own"):
+        graph.invoke(SAID, THREAD, durability="sync")
+    assert [one.settled for one in journal.runs()] == [False]
+    assert "could not be settled" in caplog.text
+    assert [one.outcome for one in journal.recover(graph)] == ["settled"]
+    assert graph.get_state(THREAD).values["one"] == 1
+
+
+@pytest.mark.parametrize("attached", [True, False])
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_stream_that_is_collected_with_its_journal(
+    awaited: bool, attached: bool, db: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reports its end when its journal is gone: no error; the next journal finds the run, and settles it."""
+    saver = InMemorySaver()
+    model = Scripted(scripts=[words("said")])
+    builder = StateGraph(MessagesState).add_node("a", lambda state, config: {"messages": [model.invoke("?", config)]})
+    builder.add_node("b", lambda state: {}).add_edge(START, "a").add_edge("a", "b")
+    graph = builder.compile(checkpointer=saver, name="graph")
+
+    def begin() -> tuple[Any, list[Any]]:
+        journal = RunJournal(db)
+        config = THREAD if attached else {**THREAD, "callbacks": [JournalCallbackHandler(journal)]}
+        used = attach(graph, journal) if attached else graph
+        stream = (used.astream if awaited else used.stream)(SAID, config, stream_mode="updates")
+        return stream, [stream, journal]
+
+    def drop(everything: list[Any]) -> None:
+        everything.append(everything)  # garbage, all at once
+
+    async def main() -> None:
+        stream, everything = begin()
+        await anext(stream)
+        del stream
+        drop(everything)
+        del everything
+        gc.collect()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait([task])
+
+    if awaited:
+        asyncio.run(main())
+    else:
+        stream, everything = begin()
+        next(stream)
+        del stream
+        drop(everything)
+        del everything
+        gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    with RunJournal(db) as journal:
+        agent = attach(graph, journal)
+        assert story(agent.invoke(SAID, THREAD)["messages"]) == ["U hi", "A said", "U hi", "A said"]
+
+
+# --- copies ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
+def test_a_copy_of_a_journal_or_a_handler_is_the_same_one(how: Callable[[Any], Any], journal: RunJournal) -> None:
+    """Programs copy configs: what a copied config holds records the same runs in the same journal."""
+    handlers = [JournalCallbackHandler(journal), JournalCallbackHandler(journal, capture_invoke=True)]
+    for one in (journal, *handlers):
+        assert how(one) is one
+    assert how(JournalSaver(InMemorySaver(), journal)).journal is journal
+
+
+def test_a_config_is_copied_with_what_is_in_it(journal: RunJournal) -> None:
+    """`copy.deepcopy` of the callbacks of an attached graph, of a config and of what holds a journal works, as without."""
+    attached: Any = attach(_answering(TwoWays()), journal)
+    for one in (attached.config, {"callbacks": [JournalCallbackHandler(journal)], "configurable": {"journal": journal}}):
+        copied = copy.deepcopy(one)
+        assert copied is not one
+        assert copied == one
+    config = copy.deepcopy({"callbacks": [JournalCallbackHandler(journal)]})
+    TwoWays().invoke("?", config)
+    assert [run.status for run in journal.runs()] == ["completed"]

@@ -152,7 +152,7 @@ def test_a_message_without_an_id_gets_one_of_its_own(threads: Thread) -> None:
 
 def test_what_came_of_a_transcript_is_written_as_it_is(threads: Thread, journal: RunJournal) -> None:
     """A partial message of the journal keeps what it says of itself."""
-    agent = attach(made_by_hand(model([*words("one "), RuntimeError("boom")]), []), journal)
+    agent = attach(made_by_hand(model([*words("one "), RuntimeError("boom")]), []), journal, capture_invoke=True)
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke(say("hi"))
     message = journal.transcript(journal.runs()[0].run_id)[-1]

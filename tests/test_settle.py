@@ -493,7 +493,7 @@ def test_a_run_that_was_taken_up_and_breaks_is_settled_as_itself(cut: str, durab
     calls = asks(("c1", "fast", {"x": 1}), ("c3", "flaky", {"x": 3}), ("c2", "slow", {"x": 2}))
     half = [[*words(word), RuntimeError("boom")] for word in ("one ", "two ")]
     asked = model(*([calls] if cut == "tools" else half), words("fine"))
-    agent = attach(made_by_langchain(asked, [*tools.all, flaky], checkpointer=tools.saver), journal)
+    agent = attach(made_by_langchain(asked, [*tools.all, flaky], checkpointer=tools.saver), journal, capture_invoke=True)
     cut_off(agent, tools, durability=durability)
     broken.clear()
     tools.neighbours, tools.hear.left = 2, 1
@@ -638,9 +638,8 @@ def test_never_only_recover_settles(journal: RunJournal) -> None:
 
 def test_never_also_means_what_was_stopped(journal: RunJournal) -> None:
     """The half of its answer is in the journal, and comes into the thread by `recover`."""
-    agent = attach(
-        made_by_hand(model([*words("one "), KeyboardInterrupt()]), [], checkpointer=InMemorySaver()), journal, settle="never"
-    )
+    graph = made_by_hand(model([*words("one "), KeyboardInterrupt()]), [], checkpointer=InMemorySaver())
+    agent = attach(graph, journal, settle="never", capture_invoke=True)
     with pytest.raises(KeyboardInterrupt):
         agent.invoke(say("hi"), THREAD)
     [run] = journal.runs()

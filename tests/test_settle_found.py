@@ -10,6 +10,7 @@ import itertools
 import logging
 import threading
 import uuid
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypedDict
 
@@ -21,7 +22,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langchain_runjournal import RunJournal, attach
+import langchain_runjournal
+from langchain_runjournal import RunJournal
 from langchain_runjournal._attached import attachments_of
 from tests._agents import asks, words
 from tests._settled import Gate
@@ -43,6 +45,9 @@ from tests.test_settle import (
     thread,
     without_recovered,
 )
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 __all__ = ["journal"]
 

@@ -417,7 +417,8 @@ class Blocking:
         self.at = PLACES[place]
         error = {"provider error": BOOM, "tool error": BOOM, "KeyboardInterrupt": KeyboardInterrupt()}
         self.gate = Gate(error.get(self.ending.split(",")[0]))
-        self.graph = attach(build(self.kind, self.model, blocking_tools_of(self.gate), self.saver), self.journal)
+        plain = build(self.kind, self.model, blocking_tools_of(self.gate), self.saver)
+        self.graph = attach(plain, self.journal, capture_invoke=True)
 
     def config(self, run_id: str | None = None) -> Any:
         return {"configurable": {"thread_id": self.thread_id}, "run_id": run_id or str(uuid4())}

@@ -8,6 +8,7 @@ import operator
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -25,7 +26,8 @@ from langgraph.types import Command
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langchain_runjournal import JournalCallbackHandler, RunJournal, attach, errors
+import langchain_runjournal
+from langchain_runjournal import JournalCallbackHandler, RunJournal, errors
 from langchain_runjournal.saver import JournalSaver
 from tests._agents import asks, words
 from tests.test_settle import (
@@ -45,6 +47,9 @@ from tests.test_settle import (
     thread,
     without_recovered,
 )
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 __all__ = ["journal"]
 

@@ -11,6 +11,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langchain_runjournal import JournalCallbackHandler, RunJournal, attach
+import langchain_runjournal
+from langchain_runjournal import JournalCallbackHandler, RunJournal
 from tests._agents import asks, words
 from tests._settled import Gate, collected_here
 from tests.test_process import in_child, posix
@@ -39,6 +41,9 @@ from tests.test_settle import (
     without_recovered,
 )
 from tests.test_settle_found import HALF, SETTLED, made, warnings_of
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 __all__ = ["journal"]
 

@@ -81,7 +81,7 @@ def asking(talk: Talk) -> Any:
     graph = StateGraph(MessagesState)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    return attach(graph.compile(checkpointer=talk.saver, name="asking"), talk.journal)
+    return attach(graph.compile(checkpointer=talk.saver, name="asking"), talk.journal, capture_invoke=True)
 
 
 needs_311 = pytest.mark.skipif("agent" not in KINDS, reason="LangGraph cannot interrupt there in asynchronous code")

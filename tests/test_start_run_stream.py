@@ -231,7 +231,7 @@ async def test_the_journal_is_closed(tmp_path: Path, saver: str, how: str) -> No
         async with RunJournal(tmp_path / "runs.db") as journal:
             model, gate = Recording(), Gate()
             model.say([*words("one ", "two "), gate.apass])
-            agent = attach(build("by hand", model, talk.tools, talk.saver), journal)
+            agent = attach(build("by hand", model, talk.tools, talk.saver), journal, capture_invoke=True)
             handles = [await start_run(agent, say("go"), on(f"s{number}")) for number in range(3)]
             await until(lambda: len(model.seen) == 3)
             waits = asyncio.create_task(handles[0].wait())
