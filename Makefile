@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # What a suite runs under: .ci/run bounds it.
 BOUND ?=
 
-.PHONY: demo test test-fast test-lowest test-frontends lint format notebooks bench build clean
+.PHONY: demo test test-fast test-lowest test-frontends lint format notebooks bench peers build clean
 
 # An interpreter that was named is the one that is used, also where another one has made the environment.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -68,8 +68,11 @@ notebooks: $(READY)  ## run the notebooks of examples/ anew, and keep what they 
 bench: $(READY)  ## figures, side by side in one run, against the targets
 	$(BIN)/python -m bench
 
+peers: $(READY)  ## the test suites of LangGraph and LangChain, bare and with the journal under them; several minutes
+	$(BIN)/python -m tests.peers $(PEERS)
+
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends .peers dist build .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""`make peers`: the test suites of LangGraph and LangChain, bare and with the journal."""
