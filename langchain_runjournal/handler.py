@@ -57,13 +57,23 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
     A token is safe from `kill -9` before your code gets it. The run's id is that of its root, the one that you can give as
     ``config={"run_id": uuid}``; a model that is called without any chain around it is a run of its own. One handler serves
     any number of runs, at the same time, in any number of threads and event loops; two of one journal on the same run
-    record it once. It never raises, never waits, and changes nothing that others see.
+    record it once. It never raises, never waits, and changes nothing that others see. A copy of it, also a deep one, is the
+    same handler.
 
-    `capture_invoke`: have models stream inside of ``invoke`` and ``ainvoke`` too, so that a Stop there keeps its text. That
-    changes what happens, so it has to be asked for: the model's streaming endpoint is called (where it has one, and
-    ``disable_streaming`` does not forbid it), the id of the message becomes ``lc_run--<id>`` without the ``-0`` behind it,
-    other handlers get `on_llm_new_token` as well, providers may report usage and metadata differently, and LangGraph runs
-    the nodes through ``stream``. Without it, a call that is cut inside of ``invoke`` has no text to keep: nobody saw any.
+    `capture_invoke`: make models stream inside ``invoke`` and ``ainvoke`` too, so that a Stop there keeps the text so far.
+    Without it, a call that is cut inside ``invoke`` has no text to keep, and nobody saw any. With it, LangChain calls the
+    model in another way, and your program may notice:
+
+    - LangChain calls ``_stream`` instead of ``_generate``, and so the provider's streaming endpoint (unless the model has none,
+      or ``disable_streaming`` forbids it). An overridden ``_generate`` is bypassed: a mock of it is not called, and the request
+      of a `ChatOpenAI` goes to the network. Recorded requests (VCR cassettes) no longer match.
+    - `usage_metadata` is missing where the provider reports no usage in streams: on OpenAI-compatible endpoints, for one.
+      Other `response_metadata` may differ.
+    - With ``n=2``, the text of both candidates is merged into one message, which is stored as complete.
+    - Some fakes of LangChain raise: `GenericFakeChatModel`, for one, if its message has no text or has content blocks.
+    - With ``output_version="v1"``, content blocks have an `index`.
+    - The id of a message is ``lc_run--<id>`` instead of ``lc_run--<id>-0``.
+    - Other handlers get `on_llm_new_token`, and LangGraph runs nodes through ``stream``.
 
     `answers`: which model calls answer the user, where a call is cut before its node has ended: the name of a node, a
     collection of names (each covers the nodes inside of it), or a function that gets a `ModelCall` and returns True for an

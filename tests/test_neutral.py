@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -26,9 +25,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langchain_runjournal import JournalCallbackHandler, JournalSaver, RunJournal, attach
+from langchain_runjournal import JournalCallbackHandler, JournalSaver, RunJournal, attach, start_run
 
-from ._agents import Scripted, asks, words
+from ._agents import Scripted, asks, by_hand, words
 from ._models import look
 from ._settled import story
 
@@ -245,12 +244,22 @@ def test_capturing_invoke_is_asked_for(journal: RunJournal) -> None:
     assert (got.text, got.usage_metadata) == ("a 0stream 0", None)
 
 
-async def _cut(agent: Any, how: str, held: asyncio.Event) -> None:
+async def _cut(agent: Any, how: str, held: asyncio.Event, journal: RunJournal) -> None:
+    if how.startswith("start_run"):
+        mode: Any = {"stream_mode": "messages"} if how == "start_run messages" else {}
+        handle = await start_run(agent, SAID, THREAD, **mode)
+        await held.wait()
+        await journal.astop(handle.run_id, wait=True)
+        return
+
     async def consume() -> None:
         if how == "ainvoke":
             await agent.ainvoke(SAID, THREAD)
+        elif how == "events":
+            async for _ in agent.astream_events(SAID, THREAD, version="v2"):
+                pass
         else:
-            async for _ in agent.astream(SAID, THREAD, stream_mode=how):
+            async for _ in agent.astream(SAID, THREAD, stream_mode=how.split(",")):
                 pass
 
     task = asyncio.ensure_future(consume())
@@ -266,9 +275,15 @@ async def _cut(agent: Any, how: str, held: asyncio.Event) -> None:
         ("ainvoke", False, False),
         ("updates", False, False),
         ("values", False, False),
+        ("custom", False, False),
+        ("start_run", False, False),
         ("messages", False, True),
+        ("updates,messages", False, True),
+        ("events", False, True),
+        ("start_run messages", False, True),
         ("ainvoke", True, True),
         ("updates", True, True),
+        ("start_run", True, True),
     ],
 )
 def test_a_stop_keeps_the_text_that_was_shown(how: str, capture: bool, words_are_kept: bool, journal: RunJournal) -> None:
@@ -277,9 +292,9 @@ def test_a_stop_keeps_the_text_that_was_shown(how: str, capture: bool, words_are
     async def main() -> list[str]:
         held = asyncio.Event()
         scripts = [asks(("c1", "look", {})), [*words("so ", "far "), held.set, asyncio.Event().wait]]
-        agent = create_agent(Scripted(scripts=scripts), [look], checkpointer=InMemorySaver(), name="agent")
-        agent = attach(agent, journal, capture_invoke=capture)
-        await _cut(agent, how, held)
+        graph = by_hand(Scripted(scripts=scripts), [look]).builder.compile(checkpointer=InMemorySaver(), name="agent")
+        agent = attach(graph, journal, capture_invoke=capture)
+        await _cut(agent, how, held, journal)
         state = await agent.aget_state(THREAD)
         assert state.next == ()
         return story(state.values["messages"])

@@ -192,7 +192,7 @@ class _Place:
                 process.kill()
         if not (out / "tests.jsonl").exists():
             raise SystemExit(f"no test of {self.suite.package} has run: see {out / 'log'}")
-        return {**_read(out), "counts": _counts(out)}
+        return {**_read(out), "counts": _counts(out), "said": [json.loads(line) for line in _lines(out, "said.jsonl")]}
 
 
 def _watch(process: subprocess.Popen[bytes], out: Path, what: str) -> None:
@@ -210,8 +210,8 @@ def _watch(process: subprocess.Popen[bytes], out: Path, what: str) -> None:
         print("\r\x1b[K", end="")
 
 
-def _lines(out: Path) -> Iterator[str]:
-    path = out / "tests.jsonl"
+def _lines(out: Path, name: str = "tests.jsonl") -> Iterator[str]:
+    path = out / name
     if path.exists():
         yield from path.read_text().splitlines()
 
@@ -230,8 +230,7 @@ def _read(out: Path) -> dict[str, Any]:
 
 def _counts(out: Path) -> dict[str, int]:
     total: dict[str, int] = {}
-    path = out / "counts.jsonl"
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in _lines(out, "counts.jsonl"):
         for key, value in json.loads(line).items():
             total[key] = total.get(key, 0) + value
     return total
@@ -254,6 +253,7 @@ def _run_all(work: Path, bin_: Path, suite: Suite, version: str, tests: Path, op
             "failed": {id: got["why"].get(id, "it has not run") for id in steady},
             "counting": [id for id in steady if _plain(id) in known],
             "passed_alone": got["passed_alone"],
+            "errors_logged": [said for said in got["said"] if said["level"] == "ERROR"],
         }
         print(_sentence(suite.package, version, found, mode), flush=True)
     return found
@@ -286,10 +286,11 @@ def _sentence(package: str, version: str, found: dict[str, Any], mode: str) -> s
     under = {"attach": f"{got['graphs']} graphs attached", "handler": f"{got['runs']} runs recorded"}
     with_it = under.get(mode, f"{got['savers']} savers wrapped")
     counting = f", {len(got['counting'])} of them because they count" if got["counting"] else ""
+    errors = f"; {len(got['errors_logged'])} errors logged" if got["errors_logged"] else ""
     alone = f"; {len(got['passed_alone'])} passed when run alone" if got["passed_alone"] else ""
     return (
         f"{package} {version}, {mode}: {found['passed_bare']} passed bare, {len(got['failed'])} of them fail"
-        f"{counting} ({with_it}{alone})"
+        f"{counting} ({with_it}{errors}{alone})"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -183,6 +184,24 @@ def pytest_runtest_protocol(item: Any, nextitem: Any) -> Any:
 
 
 # --- what comes of it -----------------------------------------------------------------------------------------------------
+
+
+class _Said(logging.Handler):
+    """Keeps what the journal logs: a warning or an error in a test that passes may be one that is none."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = {
+            "id": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
+            "level": record.levelname,
+            "said": record.getMessage(),
+            "error": logging.Formatter().formatException(record.exc_info)[-3000:] if record.exc_info else None,
+        }
+        with (OUT / "said.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+if journals is not None:
+    logging.getLogger("langchain_runjournal").addHandler(_Said(logging.WARNING))
 
 
 def pytest_runtest_logreport(report: Any) -> None:
