@@ -132,7 +132,7 @@ def _path(work: Path) -> Path:
 def _state() -> str:
     """Names the state of the package."""
     found = hashlib.sha256()
-    for path in sorted([*(ROOT / "langchain_runjournal").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
+    for path in [*sorted((ROOT / "langchain_runjournal").rglob("*.py")), Path(__file__).with_name("runjournal_peers.py")]:
         found.update(path.read_bytes())
     return found.hexdigest()[:12]
 

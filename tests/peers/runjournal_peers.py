@@ -78,7 +78,7 @@ def _wrap_compile(journals: _Journals) -> None:
     def call_attached(*args: Any, **kwargs: Any) -> Any:
         return journals.attach(called(*args, **kwargs))
 
-    StateGraph.compile, entrypoint.__call__ = compile_attached, call_attached  # type: ignore[method-assign]
+    StateGraph.compile, entrypoint.__call__ = compile_attached, call_attached
 
 
 def _wrap_pregel(journals: _Journals) -> type:
@@ -127,8 +127,8 @@ def _wrap_savers(journals: _Journals) -> None:
         async with aopened(*args, **kwargs) as saver:
             yield journals.around(saver)
 
-    SqliteSaver.from_conn_string = staticmethod(from_conn_string)  # type: ignore[method-assign, assignment]
-    AsyncSqliteSaver.from_conn_string = staticmethod(afrom_conn_string)  # type: ignore[method-assign, assignment]
+    SqliteSaver.from_conn_string = staticmethod(from_conn_string)
+    AsyncSqliteSaver.from_conn_string = staticmethod(afrom_conn_string)
 
 
 def _wrap_argument(journals: _Journals, owner: type, name: str) -> None:
@@ -151,7 +151,7 @@ def _put_under(journals: _Journals) -> None:
     elif MODE == "handler":
         from langchain_core.tracers.context import register_configure_hook
 
-        register_configure_hook(journals, inheritable=True)  # type: ignore[arg-type]
+        register_configure_hook(journals, inheritable=True)
 
 
 if journals is not None:
