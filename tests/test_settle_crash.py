@@ -91,7 +91,7 @@ class World:
         self.asked: Asked = model(*about.get("scripts", (words("fine"),)))
         self.graph = MAKERS[make](self.asked, [fast, deadly], checkpointer=saver, name="agent")
         self.journal = RunJournal(home / "runs.db")
-        self.agent = attach(self.graph, self.journal, **about.get("options", {}))
+        self.agent = attach(self.graph, self.journal, capture_invoke=True, **about.get("options", {}))
         self.config: RunnableConfig = {**THREAD, "callbacks": [self.hear]}
 
     def note(self, name: str) -> None:
