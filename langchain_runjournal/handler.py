@@ -64,9 +64,9 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
     Without it, a call that is cut inside ``invoke`` has no text to keep, and nobody saw any. With it, LangChain calls the
     model in another way, and your program may notice:
 
-    - LangChain calls ``_stream`` instead of ``_generate``, and so the provider's streaming endpoint (unless the model has none,
-      or ``disable_streaming`` forbids it). An overridden ``_generate`` is bypassed: a mock of it is not called, and the request
-      of a `ChatOpenAI` goes to the network. Recorded requests (VCR cassettes) no longer match.
+    - LangChain calls ``_stream`` instead of ``_generate``, and so the provider's streaming endpoint (unless the model has
+      none, or ``disable_streaming`` forbids it). An overridden ``_generate`` is bypassed: a mock of it is not called, and
+      the request of a `ChatOpenAI` goes to the network. Recorded requests (VCR cassettes) no longer match.
     - `usage_metadata` is missing where the provider reports no usage in streams: on OpenAI-compatible endpoints, for one.
       Other `response_metadata` may differ.
     - With ``n=2``, the text of both candidates is merged into one message, which is stored as complete.

@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -17,11 +18,15 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from pydantic import BaseModel
 
-from langchain_runjournal import JournalSaver, RunJournal, attach, errors, start_run
+import langchain_runjournal
+from langchain_runjournal import JournalSaver, RunJournal, errors, start_run
 from langchain_runjournal._attached import attachments_of
 from tests._agents import words
 from tests._settled import Gate
 from tests.test_settle import THREAD, journal, made_by_hand, model, say, shown
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 __all__ = ["journal"]
 
@@ -136,7 +141,7 @@ def test_a_graph_that_is_started_and_gets_its_checkpointer_later(journal: RunJou
     async def scenario() -> None:
         await (await start_run(graph, say("hello"), journal=journal)).wait()
         graph.checkpointer = saver
-        run = await (await start_run(graph, say("hi"), THREAD, journal=journal)).wait()
+        run = await (await start_run(graph, say("hi"), THREAD, journal=journal, stream_mode="messages")).wait()
         assert (run.status, run.settled) == ("failed", True)
 
     asyncio.run(scenario())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import operator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,14 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langchain_runjournal import RunJournal, attach
+import langchain_runjournal
+from langchain_runjournal import RunJournal
 from langchain_runjournal.events import Event
 from tests._agents import words
 from tests.test_settle import THREAD, Asked, model, say, shown
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 HALF = [*words("one "), RuntimeError("boom")]
 SETTLED = ["U hi", "A~ one "]
