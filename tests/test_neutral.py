@@ -461,12 +461,25 @@ def test_a_copy_of_a_journal_or_a_handler_is_the_same_one(how: Callable[[Any], A
 
 
 def test_a_config_is_copied_with_what_is_in_it(journal: RunJournal) -> None:
-    """`copy.deepcopy` of the callbacks of an attached graph, of a config and of what holds a journal works, as without."""
-    attached: Any = attach(_answering(TwoWays()), journal)
-    for one in (attached.config, {"callbacks": [JournalCallbackHandler(journal)], "configurable": {"journal": journal}}):
-        copied = copy.deepcopy(one)
-        assert copied is not one
-        assert copied == one
-    config = copy.deepcopy({"callbacks": [JournalCallbackHandler(journal)]})
-    TwoWays().invoke("?", config)
+    """`copy.deepcopy` of a config with a handler and a journal in it works; the copy records in the same journal."""
+    config: Any = {"callbacks": [JournalCallbackHandler(journal)], "configurable": {"journal": journal}}
+    copied = copy.deepcopy(config)
+    assert copied is not config
+    assert copied == config
+    TwoWays().invoke("?", copied)
     assert [run.status for run in journal.runs()] == ["completed"]
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_node_copies_its_callbacks(attached: bool, journal: RunJournal) -> None:
+    """`copy.deepcopy` of the callbacks that a node of an attached graph gets works as without the journal."""
+
+    def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [TwoWays().invoke("?", {"callbacks": copy.deepcopy(config["callbacks"])})]}
+
+    graph: Any = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer")
+    graph = graph.compile(checkpointer=InMemorySaver(), name="graph")
+    graph = attach(graph, journal) if attached else graph
+    assert story(graph.invoke(SAID, THREAD)["messages"]) == ["U hi", "A whole 0"]
+    recorded = [[event.kind for event in journal.read(run.run_id)].count("llm.ai.response") for run in journal.runs()]
+    assert recorded == ([1] if attached else [])
