@@ -42,6 +42,10 @@ _FINAL: Final = (*_SETTLED, "moved_on", "left_alone")
 _PATIENCE: Final = 30.0
 """Seconds that a flush, or what a run has left to be written in the background, may take."""
 _ROUNDS: Final = 4
+_REFUSED: Final = (
+    "run %s could not be settled, because a reducer of its graph refuses what is written: %s. It is tried again before the"
+    " next turn of its thread"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +121,12 @@ class Settler:
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
             return (yield from self._settle(run, thread_id, reason, over_pause, late))
         except Exception as exc:
-            logger.exception("run %s could not be settled; it is tried again before the next turn of its thread", run_id)
             why = f"{type(exc).__name__}: {exc}"
+            if is_inapplicable(exc):
+                # The program's own reducer, and most likely the error that the program has got as well.
+                logger.warning(_REFUSED, run_id, why)
+            else:
+                logger.exception("run %s could not be settled; it is tried again before the next turn of its thread", run_id)
             return Settlement(run_id=run_id, thread_id=thread_id, outcome="failed", reason=why)
         finally:
             self._done(thread_id, mine)

@@ -361,6 +361,25 @@ def test_results_that_cannot_be_applied_together(
     assert caplog.messages == []
 
 
+def test_a_reducer_that_always_raises(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """The thread cannot be settled: one line says why, without a traceback, and so does the run."""
+
+    def refuse(left: list[Any], right: list[Any]) -> list[Any]:
+        if right or left:
+            raise ValueError("not in here")
+        return []
+
+    builder = StateGraph(Annotated[list, refuse]).add_node("a", lambda state: ["a"]).add_edge(START, "a")
+    graph = attach(builder.compile(checkpointer=InMemorySaver(), name="graph"), journal)
+    with pytest.raises(ValueError, match="not in here"):
+        graph.invoke([("user", "hi")], THREAD)
+    [run] = journal.runs()
+    assert (run.settled, run.problem) == (False, "ValueError: not in here")
+    said = [record for record in caplog.records if record.name == "langchain_runjournal"]
+    assert ["ValueError: not in here" in record.getMessage() for record in said] == [True]
+    assert [(record.levelname, record.exc_info) for record in said] == [("WARNING", None)]
+
+
 class Down(InMemorySaver):
     """A checkpointer that cannot be written, or read, for as often as it is told."""
 
