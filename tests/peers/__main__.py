@@ -286,7 +286,8 @@ def _sentence(package: str, version: str, found: dict[str, Any], mode: str) -> s
     under = {"attach": f"{got['graphs']} graphs attached", "handler": f"{got['runs']} runs recorded"}
     with_it = under.get(mode, f"{got['savers']} savers wrapped")
     counting = f", {len(got['counting'])} of them because they count" if got["counting"] else ""
-    errors = f"; {len(got['errors_logged'])} errors logged" if got["errors_logged"] else ""
+    logged = len(got["errors_logged"])
+    errors = f"; the journal logged {logged} error{'s' if logged > 1 else ''}" if logged else ""
     alone = f"; {len(got['passed_alone'])} passed when run alone" if got["passed_alone"] else ""
     return (
         f"{package} {version}, {mode}: {found['passed_bare']} passed bare, {len(got['failed'])} of them fail"
