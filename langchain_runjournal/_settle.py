@@ -17,6 +17,7 @@ from ._evidence import Call, Evidence, look_up
 from ._forms import known_again
 from ._graph import CLEAR, Threads
 from ._graph_runs import GraphRuns
+from ._inapplicable import is_inapplicable
 from ._mending import Mender
 from ._messages import as_messages, load
 from ._pairs import Known, Request, walk

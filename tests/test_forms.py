@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +22,16 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from langchain_runjournal import RunJournal, arecord_partial_ai_message, attach, errors, record_partial_ai_message
+import langchain_runjournal
+from langchain_runjournal import RunJournal, arecord_partial_ai_message, errors, record_partial_ai_message
 from langchain_runjournal._forms import problem_of
 from langchain_runjournal._steps import now
 from langchain_runjournal._turns import turns_of
 from tests._agents import asks, words
 from tests.test_settle import THREAD, Asked, journal, model
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 __all__ = ["journal"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +16,14 @@ from langgraph.func import entrypoint, task
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from langchain_runjournal import RunJournal, arecord_partial_ai_message, attach, record_partial_ai_message
+import langchain_runjournal
+from langchain_runjournal import RunJournal, arecord_partial_ai_message, record_partial_ai_message
 from tests._agents import asks, words
 from tests.test_broken_threads import Refused, messages, strict
 from tests.test_settle import THREAD, Asked, journal, model, shown
+
+# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 __all__ = ["journal"]
 
