@@ -138,7 +138,7 @@ class Capture(Tasks):
             self._input(root, [message for message in asked if message["type"] == "human"])
         node.model = _translate.model_name(serialized, metadata, params)
         spoken = self.listen(node, metadata, tags or (), options)
-        data: Data = {"model": node.model, "role": spoken.role, **_translate.place_of(metadata)}
+        data: Data = {"model": node.model, "role": spoken.role, **_translate.place_of(metadata), **node.task}
         if node.inside is not None:
             data["inside"] = node.inside
         if metadata.get("ls_provider"):
@@ -148,7 +148,8 @@ class Capture(Tasks):
 
     def tool(self, node: Node, name: str | None, args: Any, tool_call_id: str | None, metadata: Any) -> None:
         """A tool begins."""
-        data: Data = {"tool_call_id": tool_call_id, "name": name, "args": args, **_translate.place_of(metadata or _NOTHING)}
+        place = {**_translate.place_of(metadata or _NOTHING), **node.task}
+        data: Data = {"tool_call_id": tool_call_id, "name": name, "args": args, **place}
         if node.inside is not None:
             data["inside"] = node.inside
         self._put(node.root, "tool.start", data, node.id)

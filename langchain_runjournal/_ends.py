@@ -119,8 +119,8 @@ class Ends:
         self.waiting.clear()
 
     def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
-        """What a checkpoint is to the run on its thread, said once: `base`, behind which it begins to write; `resumed`, from
-        which it goes on, though it need not be the newest; `applied`, the first that holds what the run was given."""
+        """Append what a checkpoint is to the run on its thread, once a run: `base`, behind which the run begins to write;
+        `resumed`, from which it goes on, though it need not be the newest."""
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
         if root is None or turn is None or word in turn.said:
@@ -133,6 +133,14 @@ class Ends:
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
         return turn.take_read(saver.saver) if turn is not None and not turn.said else None
+
+    def applied(self, saver: JournalSaver, thread_id: str, checkpoint_id: str, step: int | None) -> None:
+        """Append that a checkpoint is stored which holds what the tasks of the outermost graph gave, up to those of `step`.
+        The first one of a run holds what the run was given."""
+        root = self.threads.oldest(thread_id, saver)
+        if root is not None:
+            data: Data = {"applied": checkpoint_id, "step": step}
+            self._do(partial(self._put, root, "run.checkpoint", data, late=False))
 
     def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
         if word not in turn.said:

@@ -90,6 +90,8 @@ class Tasks(Ends):
         node.is_task, node.place = True, str(metadata.get("langgraph_checkpoint_ns") or "")
         # By the callbacks: the namespace of a graph that a node calls on another thread begins anew.
         node.is_inner = bool(node.path)
+        if not node.is_inner and "langgraph_step" in metadata:
+            node.task = {"task": node.namespace, "task_step": metadata["langgraph_step"]}
         node.path = (*node.path, str(node.name))
         node.had = _given.Had(inputs)
         if node.inside is None and not root.over:
@@ -138,7 +140,7 @@ class Tasks(Ends):
                 self._remember(root, _given.likeness(message))
         if gave or kept or messages:
             data: Data = {"node": node.name, "checkpoint_ns": node.place, "gave": gave, "kept": kept}
-            self._put(root, "task.end", {**data, "messages": messages} if messages else data)
+            self._put(root, "task.end", {**data, **node.task, "messages": messages} if messages else data)
 
     def _remember(self, root: Root, like: Data | None) -> None:
         if like is not None and like["id"]:

@@ -158,6 +158,7 @@ class Node:
         "said",
         "spoke",
         "spoken",
+        "task",
         "thread",
         "tie",
         "tool_call_id",
@@ -179,6 +180,8 @@ class Node:
         self.unwatch: Callable[[], object] | None = None
         self.inside: str | None = parent.inside if parent is not None else None
         """The tool call in which it happens."""
+        self.task: Data = parent.task if parent is not None else {}
+        """The task of the outermost graph in which it happens, and the superstep of that: what events say of it."""
         self.name: str | None = None
         self.is_task = False
         self.is_inner = False

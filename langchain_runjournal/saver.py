@@ -205,10 +205,13 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             logger.exception("the journal could not be told of a checkpoint")
 
     def _applied(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
-        """Tell the journal that what tasks of the outermost graph gave is in its state now."""
+        """Tell the journal that what tasks of the outermost graph gave is in its state now.
+
+        LangGraph applies the writes of all tasks of a superstep at once: the checkpoint "loop" of step N holds them all.
+        """
         try:
             if metadata.get("source") == "loop" and not config["configurable"].get("checkpoint_ns"):
-                self.journal._capture.checkpoint(self, _thread(config), "applied", checkpoint["id"])
+                self.journal._capture.applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 

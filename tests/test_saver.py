@@ -580,14 +580,14 @@ def test_a_forked_child_writes_as_well(db: Path, journals: Callable[..., RunJour
 
 
 def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each checkpoint that a step of the outermost graph has left, once it is written. No other, and none that failed."""
-    told: list[tuple[str, str]] = []
+    """Each checkpoint that a step of the outermost graph has left, and its number, once it is written. No other, and none
+    that failed."""
+    told: list[tuple[str, str, int]] = []
 
-    def tell(saver: Any, thread_id: str, word: str, checkpoint_id: str) -> None:
-        if word == "applied":
-            told.append((thread_id, checkpoint_id))
+    def tell(saver: Any, thread_id: str, checkpoint_id: str, step: int) -> None:
+        told.append((thread_id, checkpoint_id, step))
 
-    monkeypatch.setattr(journal._capture, "checkpoint", tell)
+    monkeypatch.setattr(journal._capture, "applied", tell)
 
     class Failing(InMemorySaver):
         def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
@@ -610,9 +610,10 @@ def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.Monk
     asyncio.run(graph_of.ainvoke({"said": ["hi"]}, config_of(7), durability="sync"))
     graph_of.update_state(THREAD, {"said": ["by hand"]})
     for thread_id in ("t", "7"):
-        ids = [one.config["configurable"]["checkpoint_id"] for one in graph_of.get_state_history(config_of(thread_id))]
-        loop = ids[-2::-1][:2]  # the first is that of the input
-        assert [told_id for told_thread, told_id in told if told_thread == thread_id] == loop
+        history = list(graph_of.get_state_history(config_of(thread_id)))
+        stored = [(one.config["configurable"]["checkpoint_id"], one.metadata["step"]) for one in history]
+        loop = stored[-2::-1][:2]  # the first is that of the input
+        assert [(id, step) for told_thread, id, step in told if told_thread == thread_id] == loop
     told.clear()
     with pytest.raises(OSError, match="full"):
         graph(Failing()).invoke({"said": ["hi"]}, THREAD, durability="sync")
@@ -627,7 +628,8 @@ def test_a_journal_that_stumbles_over_a_checkpoint_harms_nobody(
     def stumble(*given: Any) -> None:
         raise RuntimeError("stumbled")
 
-    monkeypatch.setattr(journal._capture, "checkpoint", stumble)
+    for name in ("checkpoint", "applied"):
+        monkeypatch.setattr(journal._capture, name, stumble)
     saver = JournalSaver(InMemorySaver(), journal)
     saver.put(config_of(), empty_checkpoint(), {"source": "loop"}, {})
     assert saver.get_tuple(config_of()) is not None
