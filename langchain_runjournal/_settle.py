@@ -22,12 +22,12 @@ from ._mending import Mender
 from ._messages import as_messages, load
 from ._pairs import Known, Request, walk
 from ._partial import MARK
-from ._settlement import Plan, come_in, plan
+from ._settlement import NOTHING_APPLIED, Plan, come_in, plan
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
 from .errors import SettlementTimeout
-from .events import PROBLEM, Event, Run, RunStatus
+from .events import GRAPH, PROBLEM, Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -192,7 +192,7 @@ class Settler:
 
     def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))
-        about = _About(run.run_id, thread_id, events, reason)
+        about = _About(run, thread_id, events, reason)
         shape = self._threads.shape
         state = yield self._threads.read(thread_id)
         before = about.before or _checkpoint_id(state)
@@ -209,6 +209,7 @@ class Settler:
         if about.resumed is not None and not about.has_base:
             state = yield from self._back(run, about, about.resumed, state)
         about.since = yield from self._since(about, state)
+        about.step = yield from self._step(about, state)
         yield from self._settle_inner(thread_id, about)
         added: dict[str, Mapping[str, Any]] = {}
         for turn in range(_ROUNDS):
@@ -308,12 +309,21 @@ class Settler:
         same = [as_messages([one]) == as_messages([other]) for one, other in zip(old, found, strict=False)]
         return same.index(False) if False in same else len(same)
 
+    def _step(self, about: _About, state: Any) -> Steps[int | None]:
+        """The last superstep of the run whose writes the thread holds; None where that cannot be known."""
+        if not about.is_attached:
+            return None
+        if about.remembered is not None and about.remembered != _checkpoint_id(state):
+            # What stands behind it was written by an earlier settlement, which was cut off.
+            state = yield self._threads.read(about.thread_id, checkpoint_id=about.remembered)
+        return about.applied_at(_checkpoint_id(state), _parent_id(state), state.metadata or {})
+
     def _plan(self, thread: Sequence[Any], about: _About, *, by_id: bool, late: bool) -> Steps[Plan]:
         def look() -> Plan:
             if late:
                 return Plan(add=come_in(thread, about.ask, about.run_id) if by_id else [])
-            given = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id)
-            return given(applied=about.applied, by_id=by_id, since=about.since)
+            given = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id, tasks=about.tasks)
+            return given(applied=about.applied, step=about.step, by_id=by_id, since=about.since)
 
         found = look()
         if about.unknown:
@@ -344,9 +354,11 @@ class Settler:
 class _About:
     """What the journal says of a run that is to be settled."""
 
-    def __init__(self, run_id: str, thread_id: str, events: Sequence[Event], reason: str) -> None:
-        self.run_id = run_id
+    def __init__(self, run: Run, thread_id: str, events: Sequence[Event], reason: str) -> None:
+        self.run_id = run_id = run.run_id
         self.thread_id = thread_id
+        self.is_attached = GRAPH in run.metadata
+        """Whether its saver was ours, and so has told us of its checkpoints."""
         checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
         self.applied = any("applied" in data for data in checkpoints)
         """Whether the thread is known to hold what the run was given."""
@@ -357,14 +369,42 @@ class _About:
         self.since = 0
         self.resumed: str | None = next((data["resumed"] for data in checkpoints if "resumed" in data), None)
         """The checkpoint from which it took up another run."""
-        self.before: str | None = next((data["before"] for data in checkpoints if "before" in data), self.resumed)
-        self.transcript = load(run_id, _transcript.transcript(run_id, events, reason))
+        self.remembered: str | None = next((data["before"] for data in checkpoints if "before" in data), None)
+        """The newest checkpoint of the thread when a settlement first wrote to it."""
+        self.before = self.remembered if self.remembered is not None else self.resumed
+        self.puts: dict[str | None, int] = {
+            data["applied"]: data["step"] for data in checkpoints if isinstance(data.get("step"), int)
+        }
+        """The checkpoints of its supersteps, and the number of each."""
+        self.step: int | None = None
+        """The last of its supersteps whose writes the thread holds."""
+        self.transcript: list[Any] = []
+        self.tasks: dict[int, _transcript.Task] = {}
+        """By place in the transcript, the task in which a message was said."""
+        for one in _transcript.said(run_id, events, reason):
+            found = load(run_id, [one.message])
+            if found and one.task is not None:
+                self.tasks[len(self.transcript)] = one.task
+            self.transcript += found
         self._evidence = Evidence(run_id, events, reason)
         self._nothing = Known(run_id=run_id, cause=reason)
         self._elsewhere: dict[Call, Known] = {}
         self._inside: dict[Call, Any] = {}
         self.unknown: set[Call] = set()
         """What was asked, and neither this run knows nor anybody else who has been asked."""
+
+    def applied_at(self, place: str | None, parent: str | None, metadata: Mapping[str, Any]) -> int:
+        """The superstep up to which the checkpoint `place` holds the run's tasks: `NOTHING_APPLIED` if it holds none.
+
+        The journal names the checkpoints of the run. A program that was killed may have stored one more, behind the last one
+        that it could name. Behind the checkpoint of somebody else, the thread holds what the run has ever stored.
+        """
+        if place in self.puts:
+            return self.puts[place]
+        behind = parent in self.puts or (self.has_base and parent == self.base)
+        if behind and metadata.get("source") == "loop":
+            return int(metadata["step"])
+        return max(self.puts.values(), default=NOTHING_APPLIED)
 
     def ask(self, message: Any, request: Request) -> Known:
         call = message.id, str(request.id)
@@ -390,6 +430,10 @@ class _About:
 def _checkpoint_id(state: Any) -> str | None:
     found = state.config["configurable"].get("checkpoint_id") if state.created_at else None
     return None if found is None else str(found)
+
+
+def _parent_id(state: Any) -> str | None:
+    return None if state.parent_config is None else str(state.parent_config["configurable"]["checkpoint_id"])
 
 
 def _told(message: Any) -> dict[str, Any]:

@@ -1,22 +1,31 @@
 """Pure: what a thread lacks of a run that has come to an abnormal end.
 
-Rule: a checkpoint holds a run up to one of its steps, and the journal's transcript goes on from there. So what the thread
-lacks is the end of the transcript, behind the last message that it has; what is missing before that was taken out by the
-graph itself and is not put back. Messages are only ever added at the end; every request among the last ones gets its answer
-first. Nothing that stands there is touched, but for a made-up result whose real one has come in.
+Rule: LangGraph applies the writes of a superstep as a whole, and of a task as a whole. What was said in a superstep that was
+applied is the graph's business: what the thread lacks of it was taken out by the graph, and is not put back. What was said
+in a task that was never applied is missing, wherever the last message of the thread stands: tasks run side by side. Where no
+task is known (events of older releases, runs that only a handler recorded), what lacks is the end of the transcript, behind
+the last message that the thread has.
+
+Messages are only ever added at the end, in the order in which they were said, each request followed by its results; open
+requests of the thread get their answers first. Nothing that stands there is touched, but for a synthetic result whose real
+one is known by now.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from ._pairs import Known, Request, answer, is_ai, open_requests, requests, walk
 from ._partial import MARK, origin_of
+from ._transcript import Task
 
 _NAMES: Final = uuid.UUID("6d2e2c7a-62a4-5f0e-9d0c-0d5a3a2f4f51")
+NOTHING_APPLIED: Final = -2
+"""The step of LangGraph's empty checkpoint: a run that has stored no superstep has applied nothing."""
 Ask = Callable[[Any, Request], Known]
 """What is known of a call, asked with the message that asks for it."""
 
@@ -39,13 +48,18 @@ def plan(
     applied: bool,
     by_id: bool = True,
     since: int = 0,
+    tasks: Mapping[int, Task] = MappingProxyType({}),
+    step: int | None = None,
 ) -> Plan:
     """What to add to `thread` so that it holds what the run's `transcript` does, with every request answered.
 
     `applied`: the thread is known to hold what the run was given. `by_id`: a message with the id of another one replaces it.
-    `since`: how many of the messages of the thread stood there before the run, as far as that is known.
+    `since`: how many of the messages of the thread stood there before the run, as far as that is known. `tasks`: by place in
+    the transcript, the task in which a message was said. `step`: the last superstep of the run that was applied, None where
+    that is not known.
     """
-    last, end = _reach(thread, transcript, run_id, applied=applied, since=since)
+    stands = _standing(thread, transcript, run_id, since)
+    end = max(stands.values(), default=-1) + 1
     theirs = {message.id for message in transcript}
     if end and _is_turn([one for one in thread[end:] if one.id not in theirs and origin_of(one) is None]):
         return Plan(moved_on=True)
@@ -57,23 +71,26 @@ def plan(
             found.add.append(answer(recent[at], request, ask(recent[at], request)))
     if by_id:
         found.add += come_in(thread, ask, run_id)
-    ids = {one.id for one in thread}
+    last = _last(transcript, stands, tasks, applied=applied)
+    left = _tasks_left(thread, transcript, stands, tasks, step)
     for place, message in enumerate(transcript):
-        # A part of an answer has been in no checkpoint: nobody has taken it out. Another branch may have come further.
-        is_cut = origin_of(message) == "partial" and message.id not in ids
-        if (place > last or is_cut) and message.type not in ("tool", "remove"):
+        if place in stands or message.type in ("tool", "remove"):
+            continue
+        task = tasks.get(place) if step is not None else None
+        is_missing = place > last if task is None else task in left
+        # A part of an answer has been in no checkpoint: the graph cannot have taken it out.
+        if is_missing or origin_of(message) == "partial":
             ours = _named(message, run_id, place)
             found.add.append(ours)
             found.add += [answer(ours, one, ask(ours, one)) for one in requests(ours) if _is_answerable(one)]
     return found
 
 
-def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, applied: bool, since: int) -> tuple[int, int]:
-    """How far the thread has come in the transcript: the place there of the last message that it has (-1: none), and where
-    in the thread the run's part ends (0: unknown)."""
+def _standing(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, since: int) -> dict[int, int]:
+    """Which messages of the transcript the thread has: by their place there, the place in the thread."""
     places = {one.id: at for at, one in enumerate(thread) if one.id}
     named = {message.id for message in transcript}
-    last, end = -1, 0
+    stands: dict[int, int] = {}
     for place, message in enumerate(transcript):
         if message.type == "tool":
             continue  # it goes with its request
@@ -81,15 +98,40 @@ def _reach(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, app
         if at is None:
             at = places.get(_name(run_id, place))
         if at is None and origin_of(message) is None:
-            # Under another id: the graph has given it one, or a node has made it anew.
-            after = _newest(thread, "ai") if message.type == "human" else max(end - 1, _newest(thread, "human"))
-            first = max(after + 1, since)  # a user may say the same again
-            at = next((at for at in range(first, len(thread)) if _is_alike(thread[at], message, named)), None)
+            # Under another id: the graph has given it one, or a node has made it anew. A user may say the same again.
+            first = max(_newest(thread, "ai" if message.type == "human" else "human") + 1, since)
+            taken = set(stands.values())
+            free = (at for at in range(first, len(thread)) if at not in taken)
+            at = next((at for at in free if _is_alike(thread[at], message, named)), None)
         if at is not None:
-            last, end = place, max(end, at + 1)
-        elif applied and message.type == "human":
-            last = place
-    return last, end
+            stands[place] = at
+    return stands
+
+
+def _last(
+    transcript: Sequence[Any], stands: Mapping[int, int], tasks: Mapping[int, Task], *, applied: bool
+) -> int:
+    """The place of the last message of the transcript that the thread has, or has had; -1: none."""
+    given = [place for place, one in enumerate(transcript) if applied and one.type == "human" and place not in tasks]
+    return max([*stands, *given], default=-1)
+
+
+def _tasks_left(
+    thread: Sequence[Any],
+    transcript: Sequence[Any],
+    stands: Mapping[int, int],
+    tasks: Mapping[int, Task],
+    step: int | None,
+) -> set[Task]:
+    """The tasks of which the graph has put nothing into the thread: their superstep was not applied.
+
+    A settlement applies what the finished ones of that superstep have given. Then all of it is there: one message that the
+    graph has put there under its own id is enough to know.
+    """
+    graphs = {at for at, one in enumerate(thread) if origin_of(one) is None}
+    ids = {place for place, at in stands.items() if at in graphs and thread[at].id == transcript[place].id}
+    there = {tasks[place] for place in ids if place in tasks}
+    return {task for task in tasks.values() if step is not None and task.step > step} - there
 
 
 def _is_turn(behind: Sequence[Any]) -> bool:

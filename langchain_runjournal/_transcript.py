@@ -10,12 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._partial import partial_message
 from ._streamed import Streamed
 from ._translate import Data, request_ids
 from .events import DELTA, Event
+
+
+class Task(NamedTuple):
+    """A task of the outermost graph, and the superstep in which that graph runs it."""
+
+    id: str
+    step: int
+
+
+class Said(NamedTuple):
+    """A message of a run, and the task that it was said in; None where the events do not name one."""
+
+    message: Data
+    task: Task | None = None
 
 
 @dataclass(slots=True)
@@ -24,6 +38,7 @@ class _Call:
 
     call_id: str
     role: str
+    task: Task | None = None
     deltas: list[str | Mapping[str, Any]] = field(default_factory=list)
     message: Data | None = None
     reason: str | None = None
@@ -84,6 +99,7 @@ class _Reader:
         call = self.call_of(event)
         call.closed = bool(data.get("late"))
         call.role = data.get("role", "answer")
+        call.task = _task_of(data)
         self.replaced.update(data.get("replaces", ()))
 
     def _respond(self, call: _Call, message: Data, role: str | None) -> None:
@@ -103,9 +119,9 @@ class _Reader:
             if id in self.calls:
                 self.calls[id].role = "answer"
         for message in data.get("messages", ()):
-            self._add({"type": message["type"], "data": message["data"]}, message.get("before"))
+            self._add({"type": message["type"], "data": message["data"]}, message.get("before"), _task_of(data))
 
-    def _add(self, message: Data, before: str | None) -> None:
+    def _add(self, message: Data, before: str | None, task: Task | None) -> None:
         """A message that a task has written itself; or one that says a model's words in another way, under its id."""
         id = message["data"].get("id")
         if message["type"] == "tool":
@@ -114,7 +130,7 @@ class _Reader:
         live = (one for one in self.parts if one.message is not None and one.call_id not in self.replaced)
         call = next((one for one in live if id and one.message and one.message["data"].get("id") == id), None)
         if call is None:
-            call = _Call("", "answer")
+            call = _Call("", "answer", task)
             places = [place for place, one in enumerate(self.parts) if before and one.call_id == before]
             self.parts.insert(places[0] if places else len(self.parts), call)
         call.message = message
@@ -140,11 +156,11 @@ class _Reader:
             return self.given_reason
         return (self.cause or "error") if self.ended else None
 
-    def messages(self) -> list[Data]:
-        found = list(self.inputs)
+    def said(self) -> list[Said]:
+        found = [Said(message) for message in self.inputs]
         for part in self.parts:
             if part.role == "answer" and part.call_id not in self.replaced:
-                found += self._of(part)
+                found += [Said(message, part.task) for message in self._of(part)]
         return found
 
     def _of(self, call: _Call) -> list[Data]:
@@ -160,8 +176,18 @@ class _Reader:
         return [partial] if partial is not None else []
 
 
+def _task_of(data: Mapping[str, Any]) -> Task | None:
+    id, step = data.get("task"), data.get("task_step")
+    return Task(id, step) if isinstance(id, str) and isinstance(step, int) else None
+
+
 def transcript(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Data]:
     """The messages of a run, as LangChain's own dicts. `reason`: why it has ended, where the events do not say so yet."""
+    return [one.message for one in said(run_id, events, reason)]
+
+
+def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Said]:
+    """The same messages, each with the task that it was said in."""
     reader = _Reader(run_id, reason)
     call_id: str | None = None
     deltas: list[str | Mapping[str, Any]] | None = None
@@ -175,4 +201,4 @@ def transcript(run_id: str, events: Iterable[Event], reason: str | None = None) 
                 deltas.append(event._value)
         else:
             reader.read(event)
-    return reader.messages()
+    return reader.said()
