@@ -53,18 +53,18 @@ async def run_until_cut(
     return agent, heard, reached
 
 
-async def asserted(program: Program, agent: Any, heard: Heard) -> None:
+async def asserted(program: Program, agent: Any, heard: Heard, *, ahead: int = 0) -> None:
     """The thread is whole, nothing is left to run, and the models are asked well-formed requests next."""
     state = await agent.aget_state(THREAD)
     assert (state.next, state.tasks) == ((), ())
-    check(state.values["messages"], heard)
+    check(state.values["messages"], heard, ahead=ahead)
     program.say_fine()
     await agent.ainvoke({"messages": [("user", "next")]}, THREAD)
     assert program.asked()
     for messages in program.asked():
         is_answered([one for one in messages if one.type != "system"])
     now = (await agent.aget_state(THREAD)).values["messages"]
-    check(now, heard, asked=("hi", "next"))
+    check(now, heard, asked=("hi", "next"), ahead=ahead)
 
 
 async def every_prefix(

@@ -321,9 +321,9 @@ def serve() -> None:
 class Forker:
     """The process that forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.test_settle_crash") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.test_settle_crash"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
