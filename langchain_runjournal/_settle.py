@@ -7,7 +7,7 @@ crash are settled by the same code.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from ._messages import as_messages, load
 from ._pairs import Known, Request, walk
 from ._partial import MARK
 from ._settlement import NOTHING_APPLIED, Plan, come_in, plan
+from ._spanning import said_before
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
@@ -193,6 +194,8 @@ class Settler:
     def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))
         about = _About(run, thread_id, events, reason)
+        about.read((yield from said_before(self._journal, self._threads, run, events)))
+        about.read(_transcript.said(run.run_id, events, reason))
         shape = self._threads.shape
         state = yield self._threads.read(thread_id)
         before = about.before or _checkpoint_id(state)
@@ -381,11 +384,6 @@ class _About:
         self.transcript: list[Any] = []
         self.tasks: dict[int, _transcript.Task] = {}
         """By place in the transcript, the task in which a message was said."""
-        for one in _transcript.said(run_id, events, reason):
-            found = load(run_id, [one.message])
-            if found and one.task is not None:
-                self.tasks[len(self.transcript)] = one.task
-            self.transcript += found
         self._evidence = Evidence(run_id, events, reason)
         self._nothing = Known(run_id=run_id, cause=reason)
         self._elsewhere: dict[Call, Known] = {}
@@ -405,6 +403,14 @@ class _About:
         if behind and metadata.get("source") == "loop":
             return int(metadata["step"])
         return max(self.puts.values(), default=NOTHING_APPLIED)
+
+    def read(self, said: Iterable[_transcript.Said]) -> None:
+        """What comes next in the transcript."""
+        for one in said:
+            found = load(self.run_id, [one.message])
+            if found and one.task is not None:
+                self.tasks[len(self.transcript)] = one.task
+            self.transcript += found
 
     def ask(self, message: Any, request: Request) -> Known:
         call = message.id, str(request.id)

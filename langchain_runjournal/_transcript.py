@@ -30,6 +30,8 @@ class Said(NamedTuple):
 
     message: Data
     task: Task | None = None
+    graph: str = ""
+    """The checkpoint namespace of the graph in which it was said; that of the outermost is empty."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class _Call:
     call_id: str
     role: str
     task: Task | None = None
+    graph: str = ""
     deltas: list[str | Mapping[str, Any]] = field(default_factory=list)
     message: Data | None = None
     reason: str | None = None
@@ -100,6 +103,7 @@ class _Reader:
         call.closed = bool(data.get("late"))
         call.role = data.get("role", "answer")
         call.task = _task_of(data)
+        call.graph = str(data.get("checkpoint_ns", "")).rpartition("|")[0]
         self.replaced.update(data.get("replaces", ()))
 
     def _respond(self, call: _Call, message: Data, role: str | None) -> None:
@@ -160,7 +164,7 @@ class _Reader:
         found = [Said(message) for message in self.inputs]
         for part in self.parts:
             if part.role == "answer" and part.call_id not in self.replaced:
-                found += [Said(message, part.task) for message in self._of(part)]
+                found += [Said(message, part.task, part.graph) for message in self._of(part)]
         return found
 
     def _of(self, call: _Call) -> list[Data]:

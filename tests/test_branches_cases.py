@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import RemoveMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import RetryPolicy, Send
+from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, attach
 
@@ -365,6 +367,70 @@ def test_taken_up_again_and_cut_again(journal: RunJournal) -> None:
         await stopped(agent, None, [gates[1]], config)
         assert await lines(agent) == ["U hi", "A b0.0.0 b0.0.1 ", "A Again. (c2)", "T(c2) result of it again", "A~ rest "]
         await asserted(program, agent, heard)
+
+    run(scenario())
+
+
+def _asking_a_human(saver: Any) -> tuple[Any, Recording]:
+    @tool
+    async def fast(x: int) -> str:
+        """Fast."""
+        return f"fast{x}"
+
+    @tool
+    async def human(x: int) -> str:
+        """Asks a human."""
+        return f"human said {interrupt('may I?')}"
+
+    model = Recording()
+    graph = StateGraph(MessagesState)
+    graph.add_node("agent", create_agent(model, [fast, human]))
+    graph.add_node("beside", speaking(Recording(scripts=[words("beside ")])))
+    graph.add_edge(START, "agent")
+    graph.add_edge(START, "beside")
+    return graph.compile(checkpointer=saver, name="asking"), model
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_an_agent_in_a_node_that_a_human_has_allowed_to_go_on(durability: str, journal: RunJournal) -> None:
+    """The task began in one run and was cut in the next: what it said and did in the first one is kept as well."""
+
+    async def scenario() -> None:
+        gate = Gate()
+        graph, model = _asking_a_human(InMemorySaver())
+        model.say(asks(("c1", "fast", {"x": 1})), asks(("c2", "human", {"x": 2})), [*words("last "), gate.apass])
+        agent: Any = attach(graph, journal, capture_invoke=True)
+        await agent.ainvoke(say("hi"), THREAD, durability=durability)
+        await stopped(agent, Command(resume="yes"), [gate], durability=durability)
+        assert await lines(agent) == [
+            "U hi",
+            "A beside ",
+            "A Looking. (c1)",
+            "T(c1) fast1",
+            "A Looking. (c2)",
+            "T(c2) human said yes",
+            "A~ last ",
+        ]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_an_agent_in_a_node_that_was_taken_up_and_cut_again(durability: str, journal: RunJournal) -> None:
+    """What was said again is there once, and what the first run did before stays."""
+
+    async def scenario() -> None:
+        gates = [Gate(), Gate()]
+        graph, model = _asking_a_human(InMemorySaver())
+        first, second = [*words("half "), gates[0].apass], [*words("other half "), gates[1].apass]
+        model.say(asks(("c1", "fast", {"x": 1})), first, second)
+        agent: Any = attach(graph, journal, capture_invoke=True)
+        await stopped(agent, say("hi"), [gates[0]], durability=durability)
+        start = ["U hi", "A beside ", "A Looking. (c1)", "T(c1) fast1"]
+        assert await lines(agent) == [*start, "A~ half "]
+        [run_id] = [one.run_id for one in await journal.aruns()]
+        await stopped(agent, None, [gates[1]], await journal.aresume_config(run_id), durability=durability)
+        assert await lines(agent) == [*start, "A~ other half "]
 
     run(scenario())
 
