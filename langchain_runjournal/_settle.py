@@ -7,28 +7,28 @@ crash are settled by the same code.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from . import _transcript
-from ._evidence import Call, Evidence, look_up
+from ._about import About
+from ._evidence import look_up
 from ._forms import known_again
 from ._graph import CLEAR, Threads
 from ._graph_runs import GraphRuns
 from ._inapplicable import is_inapplicable
 from ._mending import Mender
-from ._messages import as_messages, load
-from ._pairs import Known, Request, walk
+from ._messages import as_messages
 from ._partial import MARK
-from ._settlement import NOTHING_APPLIED, Plan, come_in, plan
+from ._settlement import Plan, come_in, plan
 from ._spanning import said_before
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
 from .errors import SettlementTimeout
-from .events import GRAPH, PROBLEM, Event, Run, RunStatus
+from .events import PROBLEM, Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -193,7 +193,7 @@ class Settler:
 
     def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))
-        about = _About(run, thread_id, events, reason)
+        about = About(run, thread_id, events, reason)
         about.read((yield from said_before(self._journal, self._threads, run, events)))
         about.read(_transcript.said(run.run_id, events, reason))
         shape = self._threads.shape
@@ -254,7 +254,7 @@ class Settler:
             self._warn(f"the runs of {self._threads.title!r} are journaled, and their threads left as they are: {problem}")
         return problem
 
-    def _thread(self, found: Sequence[Any], about: _About) -> list[Any]:
+    def _thread(self, found: Sequence[Any], about: About) -> list[Any]:
         """The messages of a thread, in which those of the run have the ids that they have in its transcript."""
         thread: list[Any] = list(as_messages(found))
         if self._threads.shape.form(found) != "messages":
@@ -279,7 +279,7 @@ class Settler:
             self._done(thread_id, mine)
         return None, None
 
-    def _back(self, run: Run, about: _About, place: str, state: Any) -> Steps[Any]:
+    def _back(self, run: Run, about: About, place: str, state: Any) -> Steps[Any]:
         """A run that took up another one, and has written no checkpoint: what stands there was settled before, and is not
         part of the thread any more."""
         if not (yield self._threads.read(about.thread_id, checkpoint_id=place)).created_at:
@@ -290,14 +290,14 @@ class Settler:
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"base": place}))
         return (yield self._threads.read(about.thread_id))
 
-    def _remember(self, run: Run, about: _About, before: str | None) -> Steps[None]:
+    def _remember(self, run: Run, about: About, before: str | None) -> Steps[None]:
         """Before anything is written: after a crash in the middle, this is still where the run can be resumed."""
         if before is not None and about.before is None and run.owner == self._journal.owner_id:
             about.before = before
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
             yield from self._flush()
 
-    def _since(self, about: _About, state: Any) -> Steps[int]:
+    def _since(self, about: About, state: Any) -> Steps[int]:
         """How many messages of the thread stood there before the run."""
         if about.applied:
             return 0  # then what it was given is not looked for
@@ -312,7 +312,7 @@ class Settler:
         same = [as_messages([one]) == as_messages([other]) for one, other in zip(old, found, strict=False)]
         return same.index(False) if False in same else len(same)
 
-    def _step(self, about: _About, state: Any) -> Steps[int | None]:
+    def _step(self, about: About, state: Any) -> Steps[int | None]:
         """The last superstep of the run whose writes the thread holds; None where that cannot be known."""
         if not about.is_attached:
             return None
@@ -321,7 +321,7 @@ class Settler:
             state = yield self._threads.read(about.thread_id, checkpoint_id=about.remembered)
         return about.applied_at(_checkpoint_id(state), _parent_id(state), state.metadata or {})
 
-    def _plan(self, thread: Sequence[Any], about: _About, *, by_id: bool, late: bool) -> Steps[Plan]:
+    def _plan(self, thread: Sequence[Any], about: About, *, by_id: bool, late: bool) -> Steps[Plan]:
         def look() -> Plan:
             if late:
                 return Plan(add=come_in(thread, about.ask, about.run_id) if by_id else [])
@@ -336,7 +336,7 @@ class Settler:
             found = look()
         return found
 
-    def _settle_inner(self, thread_id: str, about: _About) -> Steps[None]:
+    def _settle_inner(self, thread_id: str, about: About) -> Steps[None]:
         """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
         for namespace, shape in self._threads.inner.items():
             state = yield self._threads.read(thread_id, namespace)
@@ -352,85 +352,6 @@ class Settler:
 
     def _off(self, work: Callable[[], _T]) -> Do[_T]:
         return off_loop(self._journal, work)
-
-
-class _About:
-    """What the journal says of a run that is to be settled."""
-
-    def __init__(self, run: Run, thread_id: str, events: Sequence[Event], reason: str) -> None:
-        self.run_id = run_id = run.run_id
-        self.thread_id = thread_id
-        self.is_attached = GRAPH in run.metadata
-        """Whether its saver was ours, and so has told us of its checkpoints."""
-        checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
-        self.applied = any("applied" in data for data in checkpoints)
-        """Whether the thread is known to hold what the run was given."""
-        self.has_base = any("base" in data for data in checkpoints)
-        """Whether it has begun to write the thread."""
-        self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)
-        """The checkpoint behind which it did."""
-        self.since = 0
-        self.resumed: str | None = next((data["resumed"] for data in checkpoints if "resumed" in data), None)
-        """The checkpoint from which it took up another run."""
-        self.remembered: str | None = next((data["before"] for data in checkpoints if "before" in data), None)
-        """The newest checkpoint of the thread when a settlement first wrote to it."""
-        self.before = self.remembered if self.remembered is not None else self.resumed
-        self.puts: dict[str | None, int] = {
-            data["applied"]: data["step"] for data in checkpoints if isinstance(data.get("step"), int)
-        }
-        """The checkpoints of its supersteps, and the number of each."""
-        self.step: int | None = None
-        """The last of its supersteps whose writes the thread holds."""
-        self.transcript: list[Any] = []
-        self.tasks: dict[int, _transcript.Task] = {}
-        """By place in the transcript, the task in which a message was said."""
-        self._evidence = Evidence(run_id, events, reason)
-        self._nothing = Known(run_id=run_id, cause=reason)
-        self._elsewhere: dict[Call, Known] = {}
-        self._inside: dict[Call, Any] = {}
-        self.unknown: set[Call] = set()
-        """What was asked, and neither this run knows nor anybody else who has been asked."""
-
-    def applied_at(self, place: str | None, parent: str | None, metadata: Mapping[str, Any]) -> int:
-        """The superstep up to which the checkpoint `place` holds the run's tasks: `NOTHING_APPLIED` if it holds none.
-
-        The journal names the checkpoints of the run. A program that was killed may have stored one more, behind the last one
-        that it could name. Behind the checkpoint of somebody else, the thread holds what the run has ever stored.
-        """
-        if place in self.puts:
-            return self.puts[place]
-        behind = parent in self.puts or (self.has_base and parent == self.base)
-        if behind and metadata.get("source") == "loop":
-            return int(metadata["step"])
-        return max(self.puts.values(), default=NOTHING_APPLIED)
-
-    def read(self, said: Iterable[_transcript.Said]) -> None:
-        """What comes next in the transcript."""
-        for one in said:
-            found = load(self.run_id, [one.message])
-            if found and one.task is not None:
-                self.tasks[len(self.transcript)] = one.task
-            self.transcript += found
-
-    def ask(self, message: Any, request: Request) -> Known:
-        call = message.id, str(request.id)
-        known = self._evidence.known(call) or self._elsewhere.get(call)
-        if known is None:
-            self.unknown.add(call)
-        if call in self._inside:
-            return replace(known or self._nothing, result=self._inside[call])
-        return known or self._nothing
-
-    def see(self, messages: Sequence[Any]) -> None:
-        """The thread of a graph inside: what it holds comes out of it again later, under the ids that it has there."""
-        for place, slots in walk(messages).slots.items():
-            for slot in slots:
-                if slot.result is not None and not slot.synthetic:
-                    self._inside[messages[place].id, str(slot.request.id)] = messages[slot.result]
-
-    def learn(self, found: Mapping[Call, Known]) -> None:
-        self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
-        self.unknown.clear()
 
 
 def _checkpoint_id(state: Any) -> str | None:
