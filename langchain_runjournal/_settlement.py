@@ -108,9 +108,7 @@ def _standing(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, sin
     return stands
 
 
-def _last(
-    transcript: Sequence[Any], stands: Mapping[int, int], tasks: Mapping[int, Task], *, applied: bool
-) -> int:
+def _last(transcript: Sequence[Any], stands: Mapping[int, int], tasks: Mapping[int, Task], *, applied: bool) -> int:
     """The place of the last message of the transcript that the thread has, or has had; -1: none."""
     given = [place for place, one in enumerate(transcript) if applied and one.type == "human" and place not in tasks]
     return max([*stands, *given], default=-1)

@@ -21,11 +21,9 @@ from tests._settled import story
 Journals = Callable[..., RunJournal]
 
 each_cell = pytest.mark.parametrize(("name", "step", "moment"), CELLS)
-BESIDE = pytest.mark.xfail(strict=False, reason="the plan looks behind the last message of the thread only")
-"""Issue 12, section 2."""
 each_cell_of_a_first_run = pytest.mark.parametrize(
     ("name", "step", "moment"),
-    [pytest.param(*cell, marks=BESIDE if cell == ("guard", "guard", "returned") else ()) for cell in CELLS],
+    CELLS,
 )
 each_program = pytest.mark.parametrize("name", PROGRAMS)
 
