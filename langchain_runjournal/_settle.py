@@ -48,6 +48,7 @@ _REFUSED: Final = (
     "run %s could not be settled, because a reducer of its graph refuses what is written: %s. It is tried again before the"
     " next turn of its thread"
 )
+_NO_THREAD: Final = "run %s is not settled: its checkpointer has no thread %s any more; the journal has what the run said"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +209,7 @@ class Settler:
         if state.interrupts and not over_pause:
             return done(outcome="held", reason="it waits for a human")
         if about.applied and before is None:
+            logger.warning(_NO_THREAD, run.run_id, thread_id)
             return done(outcome="failed", reason="the checkpointer of this graph has no such thread")
         if about.resumed is not None and not about.has_base:
             state = yield from self._back(run, about, about.resumed, state)

@@ -944,8 +944,8 @@ def test_recover_wants_a_checkpointer(checkpointer: Any, journal: RunJournal) ->
         journal.recover(graph)
 
 
-def test_recover_on_another_checkpointer_says_so(journal: RunJournal) -> None:
-    """Where the thread is not to be found, nothing is written, and the run stays open."""
+def test_recover_on_another_checkpointer_says_so(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the thread is not to be found, nothing is written, the run stays open, and a warning names it."""
     tools = Tools()
     agent = attach(made_by_hand(model(CALLS), tools.all, checkpointer=tools.saver), journal, settle="never")
     cut_off(agent, tools)
@@ -953,3 +953,5 @@ def test_recover_on_another_checkpointer_says_so(journal: RunJournal) -> None:
     [report] = journal.recover(other)
     assert (report.outcome, thread(other), journal.runs()[0].settled) == ("failed", [], False)
     assert report.reason == "the checkpointer of this graph has no such thread"
+    [warned] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f"run {report.run_id} is not settled: its checkpointer has no thread" in warned.getMessage()
