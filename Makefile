@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # What a suite runs under: .ci/run bounds it.
 BOUND ?=
 
-.PHONY: demo test test-fast test-lowest test-frontends lint format notebooks bench peers build clean
+.PHONY: demo test test-fast test-lowest test-frontends langgraph-server lint format notebooks bench peers build clean
 
 # An interpreter that was named is the one that is used, also where another one has made the environment.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -53,6 +53,12 @@ test-frontends:  ## the chat in Streamlit, clicked through by its own test runne
 	$(VENV)-frontends/bin/python -m pip install --quiet --editable . --group frontends
 	$(BOUND) $(VENV)-frontends/bin/python -m pytest -q tests/test_streamlit.py
 
+langgraph-server:  ## `langgraph dev`, in an environment of its own, with an attached graph: cancelled, shut down, killed
+	$(PYTHON) -m venv $(VENV)-langgraph-server
+	$(VENV)-langgraph-server/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)-langgraph-server/bin/python -m pip install --quiet --editable . --group test "langgraph-cli[inmem]>=0.4.40,<0.5"
+	$(BOUND) $(VENV)-langgraph-server/bin/python -m pytest -q tests/test_langgraph_server.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -75,4 +81,4 @@ build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends .peers dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends $(VENV)-langgraph-server .peers dist build .mypy_cache .pytest_cache .ruff_cache
