@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
 from . import _given, _translate
 from ._because import said
 from ._started import Leftovers
+from ._steps import off_the_loop
 from ._tasks import Tasks
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
@@ -98,7 +100,7 @@ class Capture(Tasks):
         if lane is not None:
             return bool(lane.ended)
         try:
-            run = self._journal._store.run(run_id)
+            run = off_the_loop(partial(self._journal._store.run, run_id))
         except Exception:
             logger.exception("the store could not say whether run id %s is used", run_id)
             return False

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ._answers import Answers, Learned, names_in
+from ._steps import off_the_loop
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def get_to_know(graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers:
         raise InvalidArgument(name="answers", expected=expected, value=", ".join(unknown))
     capture, found = journal._capture, identity(graph)
     capture.keeps[str(found.fingerprint)] = hasattr(graph, "builder") and Shape(graph).channel is not None
-    capture.lessons.load(graph_key(found))
+    off_the_loop(partial(capture.lessons.load, graph_key(found)))
 
 
 def graph_key(identity: Identity) -> str:

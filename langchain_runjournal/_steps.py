@@ -34,6 +34,17 @@ class Do(Generic[_T]):
 Steps: TypeAlias = Generator[Do[Any], Any, _T]
 
 
+def off_the_loop(work: Callable[[], _T]) -> _T:
+    """Return what `work` returns. If a loop runs on this thread, another thread does the work, and this one waits for it.
+
+    For the little that has to be known before a synchronous call may return. `langgraph dev` refuses SQLite on its loop.
+    """
+    if asyncio._get_running_loop() is None:
+        return work()
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="runjournal-look") as one:
+        return one.submit(work).result()
+
+
 class Waited(Protocol):
     """Something that comes to its end."""
 

@@ -4,6 +4,7 @@ that fails, and kill -9. Each time the thread is whole, holds what the user was 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,29 @@ def test_ended_in_every_node(case: Case, ending: str, journal: RunJournal) -> No
     """Stopped, left, or failed, anywhere: the thread holds what was shown and done, and the next message works."""
     with nothing_is_wrong():
         asyncio.run(_ended(case, ending, journal))
+
+
+def test_no_store_is_asked_on_the_loop(journal: RunJournal) -> None:
+    """A server that refuses blocking calls on its loop, as `langgraph dev` does, finds none of ours: neither when a graph is
+    attached there, nor when a run begins that its caller has named, is stopped, and is followed by the next one."""
+    on_the_loop: list[str] = []
+
+    def watched(name: str, method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop()
+                on_the_loop.append(name)
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in [name for name in dir(journal._store) if not name.startswith("_")]:
+        method = getattr(journal._store, name)
+        if callable(method):
+            setattr(journal._store, name, watched(name, method))
+    case = next(case for case in CASES if case.point == "agent1:mid")
+    asyncio.run(_ended(case, "stop", journal))
+    assert on_the_loop == []
 
 
 @pytest.mark.parametrize("case", BLOCKED, ids=str)
