@@ -63,7 +63,7 @@ def attach(
     The checkpointer that counts is the one that LangGraph uses when a run begins: set it on the attached graph when you have
     it, give it in a config, or let a server make a copy of the graph with its own. A journal tells graphs apart by their
     nodes and channels, and by their names where they have one of their own: give each a `name`, so that its next version is
-    known as the same graph. Without a checkpointer there is no thread, and the runs are only journaled.
+    known as the same graph. Without a checkpointer LangGraph keeps no thread, and the runs are only journaled.
     """
     check_graph(graph)
     choice("settle", settle, Settle)

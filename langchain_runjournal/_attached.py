@@ -24,7 +24,7 @@ _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
 TASK: Final = "__pregel_task_id"
 """What the config of a graph has that runs as a task of another one, and so on that one's thread."""
 LENT: Final = "__pregel_checkpointer"
-"""The checkpointer that whoever calls a graph lends it: a graph around it, or a server."""
+"""The checkpointer that the caller of a graph lends it: a graph around it, or a server."""
 _OURS: Final = "_runjournal_attachments"
 _DROPPED: Final = ("__orig_class__", _OURS)
 

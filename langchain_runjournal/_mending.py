@@ -1,4 +1,4 @@
-"""Mending: a thread that has tool requests without results, whoever left them, is answered before it is used again.
+"""Mending: a thread that has tool requests without results, also by another program, is answered before it is used again.
 
 Rule: a thread without open requests is read once and never written. One that has some is written through its graph, while
 nothing else works on it, and read again: what is not there then is reported, and never called whole.

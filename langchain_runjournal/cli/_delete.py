@@ -9,7 +9,7 @@ import click
 from .._wording import plural
 from ..errors import RunAtWork, StopTimeout
 from ._find import RunId, find_all
-from ._settings import Problem, Seconds, Settings, common, option
+from ._settings import Problem, Settings, common, option, timeout_option
 from ._words import standing
 
 _DELETE = """\b
@@ -26,15 +26,8 @@ It deletes runs from the journal. The checkpoints of a thread are in the program
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunId())
 @option("--thread", metavar="THREAD", help="All runs of this thread.")
 @option("--force", is_flag=True, help="Stop runs that are running, and delete them then.")
-@option(
-    "--timeout",
-    type=Seconds(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long --force waits for a run to stop.",
-)
-@option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@timeout_option("How long --force waits for a run to stop.")
+@option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @common
 @click.pass_obj
 def delete(settings: Settings, runs: tuple[str, ...], thread: str | None, force: bool, timeout: float, yes: bool) -> None:
@@ -44,7 +37,7 @@ def delete(settings: Settings, runs: tuple[str, ...], thread: str | None, force:
     if thread == "":
         raise click.UsageError("An empty --thread names no thread.")
     if not yes and not (sys.stdin.isatty() and settings.talk.is_terminal):
-        raise click.UsageError("There is no terminal to ask on: give --yes to delete without being asked.")
+        raise click.UsageError("Without a terminal nobody can be asked: give --yes to delete.")
     with settings.open() as journal:
         found = journal.runs(thread, limit=None) if thread is not None else find_all(journal, runs)
         if not yes:

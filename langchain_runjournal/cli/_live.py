@@ -9,7 +9,7 @@ from ..errors import RunAbandoned, StopTimeout
 from ..events import CAUSES, Cause, Run, RunStatus
 from ._find import RunId, find, owner_of, short_id, tell_missing
 from ._following import Following, JsonLines, People
-from ._settings import Problem, Seconds, Settings, common, option
+from ._settings import Problem, Settings, common, option, timeout_option
 from ._words import run_data, standing
 
 _FOLLOW = """\b
@@ -74,14 +74,7 @@ def follow(settings: Settings, run: str, after: int) -> int:
 @click.argument("run", type=RunId())
 @option("--cause", type=click.Choice(CAUSES), default="stop", show_default=True, help="What is written down as the cause.")
 @option("--wait/--no-wait", default=True, help="Wait until it is over and its thread whole.", show_default=True)
-@option(
-    "--timeout",
-    type=Seconds(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait.",
-)
+@timeout_option("How long to wait.")
 @common
 @click.pass_obj
 def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float) -> int:

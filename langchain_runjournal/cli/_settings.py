@@ -228,6 +228,12 @@ class Seconds(click.FloatRange):
         return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(number) else number
 
 
+def timeout_option(help: str) -> Callable[[_F], _F]:
+    """`--timeout`, for commands that wait for a run to stop."""
+    seconds = Seconds(0, min_open=True)
+    return option("--timeout", type=seconds, default=60.0, show_default=True, metavar="SECONDS", help=help)
+
+
 _COMMON: Final = (
     _common(
         "--journal",

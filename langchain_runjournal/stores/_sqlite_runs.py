@@ -53,7 +53,7 @@ def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
     run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
     more = json.loads(rest)
     if not isinstance(more, dict):
-        raise ValueError("what it says of itself is no mapping")
+        raise ValueError("the rest of its columns is not a mapping")
     run = Run(
         run_id=run_id,
         thread_id=thread_id,
