@@ -25,6 +25,8 @@ class About:
         checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
         self.applied = any("applied" in data for data in checkpoints)
         """Whether the thread is known to hold what the run was given."""
+        self.has_stored = self.applied or any("stored" in data for data in checkpoints)
+        """Whether the checkpointer has kept anything of it."""
         self.has_base = any("base" in data for data in checkpoints)
         """Whether it has begun to write the thread."""
         self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)

@@ -18,6 +18,8 @@ Role: TypeAlias = Literal["answer", "helper", "subagent"]
 Reason: TypeAlias = Literal["said", "seen", "structured", "tagged", "unknown"]
 
 _EXPECTED: Final = "the name of a node, a collection of names, or a function from a ModelCall to a bool"
+_MOST_COUNTED: Final = 8
+"""Calls of one task that are told apart by their number: a loop in a node may make any number of them."""
 _MOST: Final = 1_000
 """Facts that are kept of one graph: a program may make up names of nodes as it goes."""
 
@@ -50,6 +52,10 @@ class Spoken:
     tagged: bool
     role: Role
     reason: Reason
+    nth: int = 0
+    """Which call of its task it is, counted from 1; a call that is tried again counts once."""
+    spot: tuple[int | None, str] = (None, "")
+    """See `Node.spot`."""
     likeness: Data | None = None
     """What identifies its answer (see `_given.likeness`); None while there is none."""
 
@@ -99,18 +105,32 @@ class Learned:
         known |= new
         return new
 
-    def gives(self, graph: str, path: tuple[str, ...], structured: bool, asks: bool) -> bool | None:
-        """Whether a node has ever given such an answer back. False if it has only kept them, None if it was never seen."""
+    def gives(self, graph: str, path: tuple[str, ...], structured: bool, asks: bool, nth: int = 0) -> bool | None:
+        """Whether a node has ever given such an answer back. False if it has only kept them, None if it was never seen.
+
+        What is known of its `nth` call counts first: a node may ask one model for itself, and then another one for the user.
+        """
         known = self._facts.get(graph, ())
-        if fact(path, structured, asks, gave=True) in known:
-            return True
-        return False if fact(path, structured, asks, gave=False) in known else None
+        for place in (nth, 0) if nth else (0,):
+            if fact(path, structured, asks, nth=place, gave=True) in known:
+                return True
+            if fact(path, structured, asks, nth=place, gave=False) in known:
+                return False
+        return None
 
 
-def fact(path: tuple[str, ...], structured: bool, asks: bool, *, gave: bool) -> str:
-    """One fact, as a store keeps it."""
+def fact(path: tuple[str, ...], structured: bool, asks: bool, *, gave: bool, nth: int = 0) -> str:
+    """One fact, as a store keeps it. `nth`: about that call of the node only."""
     kind = "structured" if structured else "free"
-    return f"{'gave' if gave else 'kept'} {kind} {'asks' if asks else 'words'} {'|'.join(path)}"
+    which = f"#{nth} " if nth else ""
+    return f"{'gave' if gave else 'kept'} {kind} {'asks' if asks else 'words'} {which}{'|'.join(path)}"
+
+
+def facts_of(spoken: Spoken, *, gave: bool) -> list[str]:
+    """What is learned of a call when its task has ended: of that call of the node, and of the node."""
+    asks = bool(spoken.likeness and spoken.likeness["asks"])
+    places = (spoken.nth, 0) if 0 < spoken.nth <= _MOST_COUNTED else (0,)
+    return [fact(spoken.path, spoken.structured, asks, nth=nth, gave=gave) for nth in places]
 
 
 def role_at_start(said: bool | None, seen: bool | None, *, structured: bool, tagged: bool) -> tuple[Role, Reason]:
@@ -124,17 +144,17 @@ def role_at_start(said: bool | None, seen: bool | None, *, structured: bool, tag
     return "answer", "unknown"
 
 
-def seen_at_start(learned: Learned, graph: str, path: tuple[str, ...], structured: bool) -> bool | None:
+def seen_at_start(learned: Learned, graph: str, path: tuple[str, ...], structured: bool, nth: int = 0) -> bool | None:
     """What was seen of a call that begins. Words without a request decide first: they are all that a cut call can leave."""
-    words = learned.gives(graph, path, structured, asks=False)
-    return learned.gives(graph, path, structured, asks=True) if words is None else words
+    words = learned.gives(graph, path, structured, False, nth)
+    return learned.gives(graph, path, structured, True, nth) if words is None else words
 
 
 def role_at_end(spoken: Spoken, learned: Learned, graph: str, asks: bool) -> tuple[Role, Reason]:
     """The role of a call that is complete: now it is known whether it asks for tools."""
     if spoken.role == "subagent" or spoken.reason == "said":
         return spoken.role, spoken.reason
-    seen = learned.gives(graph, spoken.path, spoken.structured, asks)
+    seen = learned.gives(graph, spoken.path, spoken.structured, asks, spoken.nth)
     if seen is not None:
         return ("answer" if seen else "helper"), "seen"
     if spoken.reason == "seen":

@@ -145,7 +145,7 @@ class Capture(Tasks):
             data["inside"] = node.inside
         if metadata.get("ls_provider"):
             data["provider"] = metadata["ls_provider"]
-        data.update(root.scope(node.namespace).begin_call())
+        data.update(root.scope(node.namespace).begin_call(node.spot))
         self._put(root, "llm.start", data, node.id)
 
     def tool(self, node: Node, name: str | None, args: Any, tool_call_id: str | None, metadata: Any) -> None:
@@ -291,7 +291,7 @@ class Capture(Tasks):
             self._put(root, "llm.ai.partial", {key: value for key, value in data.items() if value}, node.id, late=False)
         self._spend(node, None, complete=False)
         if not root.over:
-            root.scope(node.namespace).failed.append(node.id)
+            root.scope(node.namespace).failed[node.id] = node.spot
             if node.parent is not None:
                 node.parent.calls.pop(node.id, None)
 

@@ -120,7 +120,7 @@ class Ends:
 
     def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
         """Append what a checkpoint is to the run on its thread, once a run: `base`, behind which the run begins to write;
-        `resumed`, from which it goes on, though it need not be the newest."""
+        `stored`, the first that it has written; `resumed`, from which it goes on, though it need not be the newest."""
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
         if root is None or turn is None or word in turn.said:

@@ -91,6 +91,27 @@ def split(calls: Mapping[str, Data | None], output: Any, requests: set[str], had
     return Split([], [call for call, like in known if like["asks"] and requests.issuperset(like["asks"])])
 
 
+def retold(calls: Mapping[str, Data | None], given: list[Any]) -> set[str]:
+    """The calls whose words a task gave in another form: stripped, with something before or behind them, in parts, or as the
+    words of another speaker. A user's message without a name is no speaker's: what a node asks the next one is said so."""
+    texts = [_squeezed(_words(one.content)) for one in given if is_ai(one) or (one.type == "human" and one.name)]
+    found = set()
+    for call, like in calls.items():
+        head = _squeezed(like["head"]) if like is not None else ""
+        if head and any(text and (head in text or text[: len(head)] in head) for text in texts):
+            found.add(call)
+    return found
+
+
+def speaks(given: list[Any]) -> bool:
+    """Whether there are words among some messages that a user may take for an answer."""
+    return any(is_ai(one) and _words(one.content).strip() for one in given)
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _matches(calls: Mapping[str, Data | None], messages: list[Any]) -> list[str]:
     """The calls whose answers are among some messages, in their order there."""
     found: dict[str, None] = {}

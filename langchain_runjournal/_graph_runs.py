@@ -59,7 +59,7 @@ class GraphRuns:
         """Whether the checkpointer of this graph holds what the run has written: then a new message goes on behind it."""
         events = yield off_loop(self._journal, partial(self._journal.read, run.run_id))
         about = [event.data for event in events if event.kind == "run.checkpoint"]
-        written = next((data["applied"] for data in about if data.get("applied")), None)
+        written = next((data[key] for data in about for key in ("applied", "stored") if data.get(key)), None)
         if written is None:
             return False
         state = yield self._threads.read(str(run.thread_id), checkpoint_id=written)

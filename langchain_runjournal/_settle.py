@@ -48,6 +48,7 @@ _REFUSED: Final = (
     "run %s could not be settled, because a reducer of its graph refuses what is written: %s. It is tried again before the"
     " next turn of its thread"
 )
+_GONE: Final = "the checkpointer of this graph has no such thread"
 _NO_THREAD: Final = "run %s is not settled: its checkpointer has no thread %s any more; the journal has what the run said"
 
 
@@ -122,7 +123,7 @@ class Settler:
             held = yield from self._hold(run, before_run)
             if held is not None and not (late and held[0] in ("moved_on", "whole")):
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
-            return (yield from self._settle(run, thread_id, reason, over_pause, late))
+            return (yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None))
         except Exception as exc:
             why = f"{type(exc).__name__}: {exc}"
             if is_inapplicable(exc):
@@ -173,7 +174,11 @@ class Settler:
         for other in others:
             if other.run_id == run.run_id:
                 break
-            if other.run_id == before_run or not self.runs.are_of(other):
+            if other.run_id == before_run:
+                continue
+            if not self.runs.are_of(other):
+                if other.done and (yield from self.runs.continue_thread_of(other)):
+                    return "moved_on", f"run {other.run_id} of another graph came after it, on the same thread"
                 continue
             if self._journal._capture.threads.waits(str(run.thread_id), other.run_id):
                 continue  # for this
@@ -192,7 +197,9 @@ class Settler:
         wrote = any(event.kind == "run.checkpoint" and not event.data.get("before") for event in events)
         return wrote and not any(event.kind == "llm.human.input" for event in events)
 
-    def _settle(self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool) -> Steps[Settlement]:
+    def _settle(
+        self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool
+    ) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))
         about = About(run, thread_id, events, reason)
         about.read((yield from said_before(self._journal, self._threads, run, events)))
@@ -208,9 +215,11 @@ class Settler:
             return done(outcome="held", reason=lost)
         if state.interrupts and not over_pause:
             return done(outcome="held", reason="it waits for a human")
-        if about.applied and before is None:
+        if about.has_stored and before is None:
+            # Deleted, or lost with its process. Before a new message it is gone for good: what comes then is another
+            # conversation, and the words of a chat that somebody has deleted must not come back in it.
             logger.warning(_NO_THREAD, run.run_id, thread_id)
-            return done(outcome="failed", reason="the checkpointer of this graph has no such thread")
+            return done(outcome="left_alone" if is_new else "failed", reason=_GONE)
         if about.resumed is not None and not about.has_base:
             state = yield from self._back(run, about, about.resumed, state)
         about.since = yield from self._since(about, state)
@@ -287,6 +296,7 @@ class Settler:
         if not (yield self._threads.read(about.thread_id, checkpoint_id=place)).created_at:
             return state
         yield self._threads.write(about.thread_id, "", [CLEAR], checkpoint_id=place)
+        about.base, about.has_base = place, True
         if run.owner == self._journal.owner_id:
             # Once: what is written there from now on stays.
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"base": place}))
@@ -309,6 +319,10 @@ class Settler:
             old = messages((yield self._threads.read(about.thread_id, checkpoint_id=about.base)).values)
         elif about.has_base and about.base is None:
             old = []
+        if old is None and is_left(state):
+            # It has written nothing but what its finished tasks gave, which this state shows and no checkpoint holds.
+            place = _checkpoint_id(state)
+            old = messages((yield self._threads.read(about.thread_id, checkpoint_id=place)).values) if place else []
         if old is None:
             return len(found)  # it has written nothing
         same = [as_messages([one]) == as_messages([other]) for one, other in zip(old, found, strict=False)]

@@ -49,18 +49,33 @@ class Tasks(Ends):
     def listen(self, node: Node, metadata: Mapping[str, Any], tags: Iterable[str], options: Any) -> Spoken:
         """A model call begins: decide what it is as far as is known by now."""
         root, path = node.root, node.path
+        if node.inside is None:
+            node.inside = self._tool_at_work(node)
+        if not root.scope(node.namespace).replaced_by(node.spot):
+            node.counter[0] += 1
+        nth = node.counter[0]
         structured, tagged = _answers.is_structured(options), _translate.is_helper(metadata, tags)
         role: tuple[Role, Reason] = "subagent", "unknown"
         if node.inside is None:
             last = path[-1] if path else None
             call = ModelCall(node=last, path=path, tags=tuple(tags), metadata=metadata, model=str(node.model))
-            seen = _answers.seen_at_start(self.lessons.known, root.learns_as, path, structured)
+            seen = _answers.seen_at_start(self.lessons.known, root.learns_as, path, structured, nth)
             role = _answers.role_at_start(self._said(root, call), seen, structured=structured, tagged=tagged)
-        spoken = Spoken(path, structured, tagged, *role)
+        spoken = Spoken(path, structured, tagged, *role, nth=nth, spot=node.spot)
         node.spoken = spoken
         if node.parent is not None:
             node.parent.calls[node.id] = spoken
         return spoken
+
+    def _tool_at_work(self, node: Node) -> str | None:
+        """The tool call in which a model is called, where only its task shows that: LangChain gives a tool that asks for
+        the `config` that of the task around it. A tool of the same task that is at work is the one."""
+        found = None
+        for other in node.root.open.values():
+            is_tool = other.inside is not None and (other.parent is None or other.parent.inside is None)
+            if is_tool and other.place and other.spot == node.spot:
+                found = other.inside
+        return found
 
     def _said(self, root: Root, call: ModelCall) -> bool | None:
         try:
@@ -93,6 +108,9 @@ class Tasks(Ends):
         if not node.is_inner and "langgraph_step" in metadata:
             node.task = {"task": node.namespace, "task_step": metadata["langgraph_step"]}
         node.path = (*node.path, str(node.name))
+        node.counter = [0]
+        if not node.is_inner:
+            node.outer = node.key
         node.had = _given.Had(inputs)
         if node.inside is None and not root.over:
             # Also those of an earlier run, which waited for a human.
@@ -126,9 +144,9 @@ class Tasks(Ends):
             node.parent.calls.update({id: one for id, one in node.calls.items() if id not in found.kept})
         if node.inside is not None:
             return
-        self._learn(root, node, found)
+        self._learn(root, node, found, had.without(_given.state_messages(output)))
         gave, kept, messages = found.gave, list(found.kept), []
-        kept += scope.failed if scope is not None else []
+        kept += [id for id in scope.failed if id not in kept] if scope is not None else []
         if node.is_inner:
             gave = [id for id in gave if not node.calls[id].is_settled_helper]  # the task around it keeps these, as a rule
         else:
@@ -146,15 +164,20 @@ class Tasks(Ends):
         if like is not None and like["id"]:
             root.given[like["id"]] = like
 
-    def _learn(self, root: Root, node: Node, found: _given.Split) -> None:
+    def _learn(self, root: Root, node: Node, found: _given.Split, given: list[Any]) -> None:
         """Remember what this task did with answers, for calls that will be cut. What a task inside of another one gives may
         still be kept by that one."""
         gave = () if node.is_inner else found.gave
-        facts = [
-            _answers.fact(spoken.path, spoken.structured, bool(spoken.likeness["asks"]), gave=id in gave)
-            for id in (*gave, *found.kept)
-            if (spoken := node.calls[id]).likeness is not None and spoken.path
-        ]
+        # Words that a node has changed on their way were given all the same. A node that says something else instead, for
+        # once, has shown nothing: of the calls that it kept, any may be the one that it gives next time.
+        retold = _given.retold({id: node.calls[id].likeness for id in found.kept}, given)
+        in_doubt = not found.gave and not retold and _given.speaks(given)
+        facts: list[str] = []
+        for id in (*gave, *(() if in_doubt else found.kept)):
+            spoken = node.calls[id]
+            is_given = id in gave or id in retold
+            if spoken.likeness is not None and spoken.path and not (node.is_inner and is_given):
+                facts += _answers.facts_of(spoken, gave=is_given)
         if facts and root.learns_as:
             self.lessons.note(root.learns_as, facts, durable=root.learns_durably)
 
@@ -171,7 +194,8 @@ class Tasks(Ends):
             return
         if node.calls and not node.root.over:
             failed = node.root.scope(node.namespace).failed
-            failed += [id for id in node.calls if id not in failed]
+            for id, spoken in node.calls.items():
+                failed.setdefault(id, spoken.spot)
 
     # --- results ------------------------------------------------------------------------------------------------------
 

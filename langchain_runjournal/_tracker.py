@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from . import _translate
+from ._attempts import Scope
 from ._translate import Data
 from ._turn import Turn
 
@@ -59,27 +60,6 @@ class Owner(Protocol):
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID) -> Any:
         """Tell it that a chain has failed."""
-
-
-class Scope:
-    """One task of a graph, or all that is in no graph: what a retry there stands for."""
-
-    __slots__ = ("failed", "results", "rounds")
-
-    def __init__(self) -> None:
-        self.failed: list[str] = []
-        """Calls whose answers came to nothing, and that the next call will replace."""
-        self.rounds = 0
-        self.results: dict[str, Any] = {}
-        """The tool messages of this task, until it has ended: middleware may change them on their way."""
-
-    def begin_call(self) -> Data:
-        """The attempt that a new call is, and the calls that it replaces."""
-        if not self.failed:
-            return {"attempt": 1}
-        self.rounds += 1
-        replaced, self.failed = self.failed, []
-        return {"attempt": self.rounds + 1, "replaces": replaced}
 
 
 class Root:
@@ -135,6 +115,7 @@ class Node:
 
     __slots__ = (
         "calls",
+        "counter",
         "cut",
         "had",
         "id",
@@ -148,6 +129,7 @@ class Node:
         "name",
         "namespace",
         "on_events",
+        "outer",
         "owner",
         "parent",
         "partial",
@@ -187,6 +169,10 @@ class Node:
         self.is_inner = False
         """Whether it is a task of a graph inside of a task."""
         self.path: tuple[str, ...] = parent.path if parent is not None else ()
+        self.outer: int | None = parent.outer if parent is not None else None
+        """The run of the outermost task in which it happens: another one for each attempt."""
+        self.counter: list[int] = parent.counter if parent is not None else [0]
+        """How many model calls the innermost task has made."""
         """The nodes of graphs in which it happens, the outermost first."""
         self.place: str = parent.place if parent is not None else ""
         """The `checkpoint_ns` of the task in which it happens."""
@@ -210,6 +196,11 @@ class Node:
         self.usage: Data | None = None
         # Of a tool:
         self.tool_call_id: str | None = None
+
+    @property
+    def spot(self) -> tuple[int | None, str]:
+        """Where a model call is made: which attempt of the outermost task, and which task of which graph inside."""
+        return self.outer, self.place
 
 
 def _holder() -> tuple[object | None, bool]:

@@ -205,13 +205,17 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             logger.exception("the journal could not be told of a checkpoint")
 
     def _applied(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
-        """Tell the journal that what tasks of the outermost graph gave is in its state now.
+        """Tell the journal that a checkpoint of the outermost graph is stored, and what tasks gave is in its state now.
 
         LangGraph applies the writes of all tasks of a superstep at once: the checkpoint "loop" of step N holds them all.
         """
         try:
-            if metadata.get("source") == "loop" and not config["configurable"].get("checkpoint_ns"):
+            if config["configurable"].get("checkpoint_ns"):
+                return
+            if metadata.get("source") == "loop":
                 self.journal._capture.applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
+            elif metadata.get("source") == "input":
+                self.journal._capture.checkpoint(self, _thread(config), "stored", checkpoint["id"])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 

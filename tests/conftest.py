@@ -41,3 +41,11 @@ def journals(db: Path) -> Iterator[Callable[..., RunJournal]]:
     yield open_journal
     for journal in opened:
         journal.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the storms, unless they are asked for by name: they take most of an hour."""
+    if "storm" not in config.option.markexpr:
+        storms = [one for one in items if one.get_closest_marker("storm")]
+        config.hook.pytest_deselected(items=storms)
+        items[:] = [one for one in items if one not in storms]

@@ -204,8 +204,8 @@ def test_any_fan_out(shape: Shape, durability: str, how: str, at: int) -> None:
     _any_fan_out(shape, durability, how, at)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.storm
+@pytest.mark.timeout(1800)
 @settings(max_examples=500, deadline=None)
 @given(*CUTS)
 def test_many_fan_outs(shape: Shape, durability: str, how: str, at: int) -> None:
@@ -213,8 +213,8 @@ def test_many_fan_outs(shape: Shape, durability: str, how: str, at: int) -> None
     _any_fan_out(shape, durability, how, at)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.storm
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("saver", [in_memory, on_sqlite], ids=["memory", "sqlite"])
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("durability", DURABILITIES)

@@ -119,7 +119,7 @@ def test_a_kill_at_some_events(branches: str, kind: str, durability: str, forker
     assert killed_everywhere(forker, tmp_path, branches, kind, durability, 7 if branches == "two" else 19) > 20
 
 
-@pytest.mark.slow
+@pytest.mark.storm
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", KINDS)

@@ -229,3 +229,19 @@ def test_runs_of_journals_without_fingerprints(town: Town) -> None:
         journal.flush()
         assert [one.outcome for one in journal.recover(graph_of(model(), town.saver))] == ["settled"]
     assert shown(state_of(town).values["messages"]) == ["U+ hi"]
+
+
+def test_a_graph_that_went_on_over_the_run_of_another_one(town: Town) -> None:
+    """Both use one thread: what the first one had said would stand behind the turn of the second one. The run says so."""
+    run_id = town.leave(name="y")
+    with town.open() as journal:
+        asked = model(words("fine"))
+        other = attach(graph_of(asked, town.saver, name="x"), journal)
+        other.invoke(say("next"), THREAD)
+        [report] = journal.recover(graph_of(model(), town.saver, name="y"))
+        assert report.outcome == "moved_on"
+        assert report.reason is not None
+        assert "of another graph came after it, on the same thread" in report.reason
+        run = journal.run(run_id)
+        assert (run.settled, run.given_up) == (False, True)
+    assert shown(state_of(town).values["messages"]) == ["U hi", "U next", "A fine"]
