@@ -170,7 +170,7 @@ async def test_during_its_settlement(tmp_path: Path, how: str) -> None:
     async with talking(tmp_path) as talk:
         talk = Talk(talk.journal, saver)
         handle = await talk.start_held(Broken("by itself"), grace=0.02)
-        await until_said(talk.journal, handle.run_id, "run.checkpoint", 2)
+        await until_said(talk.journal, handle.run_id, "run.checkpoint", 3)
         saver.gate = Gate()
         stops = []
         if how == "failed":
