@@ -67,6 +67,14 @@ class Function:
             )
         return f"what the entrypoint `{self.name}` saves is neither a list of messages nor a dict with `messages`"
 
+    def unheard(self) -> str:
+        """Why a call is left alone that was given something else."""
+        return (
+            f"the entrypoint `{self.name}` was called with something that holds no messages, so the user's words are not"
+            " known, and the answer would stand there alone: call it with a text, with messages, or with a dict that"
+            " has `messages`"
+        )
+
     def saving(self, values: Saved, messages: list[Any]) -> Any:
         """What writes a list of messages in the place of the old one; the rest of the saved value stays."""
         if isinstance(values.previous, Mapping):

@@ -208,7 +208,7 @@ class Settler:
         state = yield self._threads.read(thread_id)
         before = about.before or _checkpoint_id(state)
         done = partial(Settlement, run_id=run.run_id, thread_id=thread_id, before=before)
-        if (problem := self._problem(state)) is not None:
+        if (problem := self._problem(state, about)) is not None:
             return done(outcome="left_alone", reason=problem)
         lost = yield from self.runs.would_lose(run)
         if lost is not None:
@@ -258,9 +258,12 @@ class Settler:
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
 
-    def _problem(self, state: Any) -> str | None:
-        """Why the thread in this state cannot be written, if so. Said once for a graph."""
-        problem = self._threads.shape.problem or self._threads.shape.problem_with(state.values)
+    def _problem(self, state: Any, about: About | None = None) -> str | None:
+        """Why the thread in this state cannot be written, if so, or nothing of this run. Said once for a graph."""
+        shape = self._threads.shape
+        problem = shape.problem or shape.problem_with(state.values)
+        if problem is None and about is not None and about.is_given_other and shape.function is not None:
+            problem = shape.function.unheard()
         if problem is not None:
             self._warn(f"the runs of {self._threads.title!r} are journaled, and their threads left as they are: {problem}")
         return problem

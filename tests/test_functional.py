@@ -258,6 +258,58 @@ def test_the_first_call_without_an_annotation(journal: RunJournal, caplog: pytes
     assert agent.invoke("next", THREAD) == "fine"
 
 
+def with_question(asked: Asked, *, pauses: bool = False) -> Any:
+    """Reads the user's words from a key of its own."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def chat(given: Any, *, previous: list[BaseMessage] | None = None, config: RunnableConfig) -> Any:
+        text = given if isinstance(given, str) else given.get("question", "nothing")
+        found = [*(previous or []), HumanMessage(text)]
+        if pauses:
+            found.append(HumanMessage(interrupt("sure?")))
+        said = asked.invoke(found, config)
+        return entrypoint.final(value=said.text, save=[*found, said])
+
+    return chat
+
+
+@pytest.mark.parametrize("given", [{"question": "hi"}, {"question": "hi", "messages": []}])
+@pytest.mark.parametrize("settle", ["always", "never"])
+def test_a_call_with_something_else(given: Any, settle: Any, journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """The user's words are not known: the answer is not written alone, and the reason says what to do."""
+    asked = model(words("hello"), HALF, words("fine"), HALF, words("well"))
+    plain = with_question(asked)
+    agent = attach(plain, journal, settle=settle)
+    agent.invoke("first", THREAD)
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke(given, THREAD)
+    if settle == "never":
+        assert [one.outcome for one in journal.recover(agent)] == ["left_alone"]
+    outcome, reason = last(journal)
+    assert (outcome, journal.runs()[0].settled) == ("left_alone", False)
+    assert reason is not None
+    assert "the entrypoint `chat` was called with something that holds no messages" in reason
+    assert "with a text, with messages, or with a dict that has `messages`" in reason
+    assert reason in caplog.text
+    assert shown(saved(plain)) == ["U first", "A hello"]
+    assert agent.invoke({"question": "next"}, THREAD) == "fine"
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke("more", THREAD)
+    journal.recover(agent)
+    assert shown(saved(plain)) == ["U first", "A hello", "U next", "A fine", "U+ more", "A~ one two "]
+
+
+def test_a_resume_holds_no_messages(journal: RunJournal) -> None:
+    """A run that takes up another one is settled: it is given no messages, and not because they were not understood."""
+    plain = with_question(model([*words("one ", "two "), KeyboardInterrupt()]), pauses=True)
+    agent = attach(plain, journal)
+    agent.invoke("hi", THREAD)
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke(Command(resume="yes"), THREAD)
+    assert last(journal) == ("settled", None)
+    assert shown(saved(plain))[-1] == "A~ one two "
+
+
 def test_a_value_of_another_kind(journal: RunJournal) -> None:
     """A number that is saved is left as it is."""
     asked = model(words("hello"), HALF, words("fine"))
