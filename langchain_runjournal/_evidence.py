@@ -102,8 +102,8 @@ class Evidence:
 def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, Known]:
     """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last.
 
-    A run that has completed with an open request has handed it to its caller (a tool of the browser), and does not know whether
-    that began. One that has paused ends as the run does that took it up.
+    A run that has completed with an open request has handed it to its caller (a tool of the browser), and does not know
+    whether that began. One that has paused ends as the run does that took it up.
     """
     found: dict[Call, Known] = {}
     missing = set(wanted)
