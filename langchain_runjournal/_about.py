@@ -27,6 +27,8 @@ class About:
         """Whether the thread is known to hold what the run was given."""
         self.has_stored = self.applied or any("stored" in data for data in checkpoints)
         """Whether the checkpointer has kept anything of it."""
+        self.is_given_other = any("given" in data for data in checkpoints)
+        """Whether an entrypoint was called with something that holds no messages."""
         self.has_base = any("base" in data for data in checkpoints)
         """Whether it has begun to write the thread."""
         self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)

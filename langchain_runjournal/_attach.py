@@ -19,6 +19,7 @@ from ._attachment import Attachment, Settle
 from ._caller import Caller, attached_caller
 from ._journal import RunJournal
 from ._lessons import get_to_know
+from ._settle import warn_of
 from ._shared import Shared
 from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
@@ -30,7 +31,7 @@ from .handler import JournalCallbackHandler
 logger = logging.getLogger("langchain_runjournal")
 
 _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
-_NOT_BEFORE: Final = "what was left on its thread could not be settled before run %s began"
+_NOT_BEFORE: Final = "the thread of run %s could not be read or repaired before the run began: %s"
 _AWAITS: Final = "_ahandle_event_for_handler"
 """The function of LangChain that calls asynchronous handlers, and awaits them."""
 
@@ -184,8 +185,8 @@ class _SettlesNow(_Settling):
         if steps is not None:
             try:
                 quiet_context().run(now, steps)
-            except Exception:
-                logger.exception(_NOT_BEFORE, run_id)
+            except Exception as exc:  # noqa: BLE001 - the program gets its own exception from LangGraph
+                warn_of(exc, _NOT_BEFORE, run_id)
             except BaseException as exc:
                 self._break_off(exc, run_id)
                 raise
@@ -209,8 +210,8 @@ class _SettlesLater(_Settling):
             prepared = begin(later(steps))
             try:
                 await asyncio.shield(prepared)
-            except Exception:
-                logger.exception(_NOT_BEFORE, run_id)
+            except Exception as exc:  # noqa: BLE001 - the program gets its own exception from LangGraph
+                warn_of(exc, _NOT_BEFORE, run_id)
             except asyncio.CancelledError as exc:
                 # Over before it has begun, and nobody else will tell: LangChain has not got so far.
                 await to_its_end(self._settle_instead(prepared, exc, run_id))
@@ -223,7 +224,7 @@ class _SettlesLater(_Settling):
         steps = self._conclude(error, run_id)
         await asyncio.wait([prepared])
         if not prepared.cancelled() and (problem := prepared.exception()) is not None:
-            logger.error(_NOT_BEFORE, run_id, exc_info=problem)
+            warn_of(problem, _NOT_BEFORE, run_id)
         if steps is not None:
             await later(steps)
 

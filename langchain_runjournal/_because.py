@@ -21,10 +21,10 @@ _said: Final[ContextVar[Cause | None]] = ContextVar("runjournal_because", defaul
 def because(cause: Cause) -> Iterator[None]:
     """Record this cause for the runs that are cut off inside of the block.
 
-    ``with because("stop"): await stream.aclose()`` is what a Stop button does to a stream. It holds for what is closed or
-    cancelled in the block, and for tasks that begin there. It does not hold for a task that is cancelled from there: use
-    ``task.cancel("stop")``. A run that completes or fails is recorded as such, and a cause that was given to
-    `RunJournal.stop`, or to `cancel`, counts more. It stops nothing by itself.
+    ``with because("stop"): await stream.aclose()`` is what a Stop button does to a stream. It holds for streams that are
+    closed in the block, for calls in it that are cancelled, and for tasks that begin in it. It does not hold for another
+    task that is cancelled from there: use ``task.cancel("superseded")``. A run that completes or fails is recorded as such,
+    and a cause that was given to `RunJournal.stop`, or to `cancel`, counts more. It stops nothing by itself.
     """
     if cause not in CAUSES:
         raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)

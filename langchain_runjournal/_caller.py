@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from langgraph.pregel import Pregel
 
 from ._attached import TASK, attachments_of
+from ._functional import PREVIOUS
 from ._identity import Identity, identity
 from ._tracker import stack
 from .events import PROBLEM
@@ -50,6 +51,11 @@ class Caller:
         if self.problem is not None:
             return {PROBLEM: self.problem}
         return self.identity.to_metadata() if self.saver is not None else {}
+
+    def is_given_other(self, inputs: Any) -> bool:
+        """Whether an input without messages is one that an entrypoint reads the user's words from. A resume is none; a
+        StateGraph has put what it was given into its state."""
+        return PREVIOUS in self.graph.channels and inputs is not None and type(inputs).__name__ != "Command"
 
 
 def attached_caller(journal: RunJournal) -> Caller | None:

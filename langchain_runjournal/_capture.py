@@ -121,6 +121,8 @@ class Capture(Tasks):
         if messages is not None:
             # All that is put into a thread is new to it. Without a thread, it is what was said before as well.
             self._input(node.root, messages if metadata.get("thread_id") else _translate.newest(messages))
+        if not messages and node.root.caller is not None and node.root.caller.is_given_other(inputs):
+            self._put(node.root, "run.checkpoint", {"given": "no messages"})
 
     def model(
         self,

@@ -6,13 +6,13 @@ Rule: a call belongs to the message that asks for it. The same id may be asked f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ._messages import load
 from ._pairs import Known, State
 from ._translate import Data, request_ids
-from .events import Event, Run
+from .events import Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -39,6 +39,7 @@ class Evidence:
         self.reason = reason
         """Why the run ended, where that is known."""
         self.has_late = False
+        self.has_paused = False
         self._facts: dict[Call, _Fact] = {}
         self._latest: dict[str, _Fact] = {}
         for event in events:
@@ -62,6 +63,8 @@ class Evidence:
             case "task.end":
                 for written in data.get("messages", ()):
                     self._read_written(written["type"], written["data"])
+            case "run.pause":
+                self.has_paused = True
             case "run.end":
                 self.reason = self.reason or data.get("cause") or ("error" if data.get("error") else None)
 
@@ -97,17 +100,25 @@ class Evidence:
 
 
 def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, Known]:
-    """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last."""
+    """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last.
+
+    A run that has completed with an open request has handed it to its caller (a tool of the browser), and does not know
+    whether that began. One that has paused ends as the run does that took it up.
+    """
     found: dict[Call, Known] = {}
     missing = set(wanted)
+    has_completed = False
     for run in journal.runs(thread_id, limit=_RUNS_BACK):
         if not missing:
             break
         evidence = _of(journal, run)
+        has_completed = run.status == RunStatus.COMPLETED and (has_completed or not evidence.has_paused)
         for call in list(missing):
             known = evidence.known(call)
             if known is None:
                 continue
+            if has_completed and known.state == "never_started":
+                known = replace(known, state="unknown")
             if known.result is not None or evidence.has_asked(call):
                 missing.discard(call)  # only newer runs could know more
             if known.result is not None or call not in found:

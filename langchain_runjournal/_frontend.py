@@ -6,7 +6,7 @@ Rule: our words never get into a thread. What is made here is a copy for the scr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ._partial import MARK, origin_of
 from .errors import InvalidArgument
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
 _M = TypeVar("_M", bound="BaseMessage | Mapping[str, Any]")
+
+_EXPECTED: Final = 'a list of messages or of their dicts, such as `state["messages"]`; one message goes into a list'
 
 
 def mark_partial(messages: Iterable[_M], marker: str = " …[stopped]") -> list[_M]:
@@ -27,6 +29,9 @@ def mark_partial(messages: Iterable[_M], marker: str = " …[stopped]") -> list[
     """
     if not isinstance(marker, str) or not marker:
         raise InvalidArgument(name="marker", expected='a non-empty str, such as " …[stopped]"', value=marker)
+    # A message is iterable as well: its fields are.
+    if not isinstance(messages, Iterable) or isinstance(messages, (str, bytes, Mapping)) or hasattr(messages, "content"):
+        raise InvalidArgument(name="messages", expected=_EXPECTED, value=messages)
     return [_marked(message, marker) for message in messages]
 
 

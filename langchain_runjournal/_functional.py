@@ -37,27 +37,43 @@ class Saved:
 @dataclass(frozen=True, slots=True)
 class Function:
     """An entrypoint. `declared`: the type of its list of messages, where its annotations say it. `in_dict`: whether that
-    list is the `messages` of a dict; None where no annotation says it."""
+    list is the `messages` of a dict; None where no annotation says it. `needs`: the other keys that the dict must have."""
 
     name: str
     declared: Any
     in_dict: bool | None
+    needs: tuple[str, ...] = ()
 
     def messages(self, previous: Any) -> list[Any] | None:
-        """The messages in a saved value; None if it is something else, or if nothing says what it would be."""
+        """The messages in a saved value; None if it is something else, or if nothing says what a first one would be."""
         if previous is None:
-            return None if self.in_dict is None else []
+            return None if self.in_dict is None or self.needs else []
         found = previous.get(_MESSAGES) if isinstance(previous, Mapping) else previous
         return list(found) if isinstance(found, (list, tuple)) else None
 
     def problem(self, previous: Any) -> str:
         """Why there are no messages."""
+        if previous is None and self.needs:
+            keys = ", ".join(f"`{key}`" for key in self.needs)
+            return (
+                f"the entrypoint `{self.name}` has saved nothing on this thread yet, and the type of `previous` needs {keys}"
+                " beside `messages`, for which only the program has values: declare them as `NotRequired` (or the type with"
+                " `total=False`) and read them with a default, or let a first call end"
+            )
         if previous is None:
             return (
                 f"the entrypoint `{self.name}` has saved nothing on this thread yet, and no annotation says what it saves:"
                 " annotate its parameter `previous`, as a list of messages or as a TypedDict with `messages`"
             )
         return f"what the entrypoint `{self.name}` saves is neither a list of messages nor a dict with `messages`"
+
+    def unheard(self) -> str:
+        """Why a call is left alone that was given something else."""
+        return (
+            f"the entrypoint `{self.name}` was called with something that holds no messages, so the user's words are not"
+            " known, and the answer would stand there alone: call it with a text, with messages, or with a dict that"
+            " has `messages`"
+        )
 
     def saving(self, values: Saved, messages: list[Any]) -> Any:
         """What writes a list of messages in the place of the old one; the rest of the saved value stays."""
@@ -77,17 +93,29 @@ def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
         found = plain(declared)
         # A TypedDict is a class of dicts.
         if isinstance(found, type) and issubclass(found, Mapping) and _MESSAGES in getattr(found, "__annotations__", {}):
-            return Function(name, _hint(found), True)
+            hints = _hints(found)
+            return Function(name, hints.get(_MESSAGES), True, _needs(found, hints))
         if element_of(found) is not None or found is list:
             return Function(name, found, False)
     return Function(name, None, None)
 
 
-def _hint(found: Any) -> Any:
+def _hints(found: Any) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(found).get(_MESSAGES)
+        return typing.get_type_hints(found, include_extras=True)
     except Exception:  # noqa: BLE001 - a name that is not to be had here: then the list itself says its form
-        return None
+        return {}
+
+
+def _needs(found: Any, hints: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys beside `messages` that a dict of this type must have. Of annotations that are strings, a TypedDict does not
+    know whether they are `NotRequired`."""
+    required: Any = getattr(found, "__required_keys__", found.__annotations__)
+    said = {key: getattr(typing.get_origin(hint), "_name", None) for key, hint in hints.items()}
+    needs = {key for key in required if said.get(key) != "NotRequired"} | {
+        key for key, word in said.items() if word == "Required"
+    }
+    return tuple(sorted(needs - {_MESSAGES}))
 
 
 def _parameter(node: Any) -> Any:

@@ -23,12 +23,14 @@ from ._lane import Lane
 from ._overflow import Entry, Overflow
 from ._segments import encode_value
 from ._spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
-from .errors import RunFenced, RunJournalError, WriteFailed
+from .errors import EventsLost, RunFenced, RunJournalError, WriteFailed
 from .events import DELTA, MARKS, Event, Kind
 
 logger = logging.getLogger("langchain_runjournal")
 
 _KEPT_LANES: Final = 10_000
+_NOT_KEPT: Final = "an event could not be kept: %.200r"
+_NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event; this could not be kept: %.200r"
 _IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
 
 
@@ -76,13 +78,14 @@ class Intake:
         """See `RunJournal.append`."""
         try:
             value, kind = event._value, event.kind
-            type = TEXT if isinstance(value, str) else VALUE
+            form = TEXT if isinstance(value, str) else VALUE
             at = round(event.at * 1000) if event.at else None
-            self.add(event.run_id, event.call_id, kind, type, encode_value(kind, value), at)
+            self.add(event.run_id, event.call_id, kind, form, encode_value(kind, value), at)
         except Exception:
             # Whatever it was, the agent goes on; the next barrier tells.
             self.miss()
-            logger.exception("an event could not be kept: %.200r", event)
+            is_event = issubclass(type(event), Event)
+            logger.error(_NOT_KEPT if is_event else _NO_EVENT, event, exc_info=is_event)
 
     def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str, at: int | None = None) -> None:
         """What `append` does, of an event whose data is JSON already, as `encode_value` makes it. May raise."""
@@ -382,12 +385,15 @@ class Intake:
             if self.refused:
                 refused, self.refused = self.refused, {}
                 return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
-            lost, unreadable = self.lost, self.unreadable
-            self.lost = self.unreadable = 0
-        if not lost and not unreadable:
+            if self.unreadable:
+                lost, self.unreadable = self.unreadable, 0
+                return EventsLost(url=self._url, lost=lost)
+            lost, self.lost = self.lost, 0
+        if not lost:
             return None
-        reason = f"{unreadable} events could not be taken" if unreadable else "nothing could be stored for too long"
-        return WriteFailed(url=self._url, reason=reason, waiting=0, where="anywhere", lost=lost + unreadable)
+        return WriteFailed(
+            url=self._url, reason="nothing could be stored for too long", waiting=0, where="anywhere", lost=lost
+        )
 
     def take_late(self) -> int:
         """How many events came after the end, once."""

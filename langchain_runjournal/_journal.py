@@ -139,8 +139,9 @@ class RunJournal(Shared):
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything that was appended before is durable in the store.
 
-        Raises `WriteFailed` when the store cannot be written (nothing is lost by that: it is tried again), `RunFenced`
-        when events were refused because their run belongs to somebody else, `FlushTimeout` after `timeout` seconds.
+        Raises `WriteFailed` when the store cannot be written (nothing is lost by that: it is tried again), `EventsLost`
+        for what `append` could not take, `RunFenced` when events were refused because their run belongs to somebody else,
+        `FlushTimeout` after `timeout` seconds.
         """
         self._check_open()
         barrier = self._writer.barrier()

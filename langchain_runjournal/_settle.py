@@ -49,6 +49,7 @@ _REFUSED: Final = (
     " next turn of its thread"
 )
 _GONE: Final = "the checkpointer of this graph has no such thread"
+_FAILED: Final = "run %s could not be settled: %s. The next message of its thread tries again, and RunJournal.recover does"
 _NO_THREAD: Final = "run %s is not settled: its checkpointer has no thread %s any more; the journal has what the run said"
 
 
@@ -124,13 +125,13 @@ class Settler:
             if held is not None and not (late and held[0] in ("moved_on", "whole")):
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
             return (yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None))
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - given back, and logged
             why = f"{type(exc).__name__}: {exc}"
             if is_inapplicable(exc):
                 # The program's own reducer, and most likely the error that the program has got as well.
                 logger.warning(_REFUSED, run_id, why)
             else:
-                logger.exception("run %s could not be settled; it is tried again before the next turn of its thread", run_id)
+                warn_of(exc, _FAILED, run_id)
             return Settlement(run_id=run_id, thread_id=thread_id, outcome="failed", reason=why)
         finally:
             self._done(thread_id, mine)
@@ -208,7 +209,7 @@ class Settler:
         state = yield self._threads.read(thread_id)
         before = about.before or _checkpoint_id(state)
         done = partial(Settlement, run_id=run.run_id, thread_id=thread_id, before=before)
-        if (problem := self._problem(state)) is not None:
+        if (problem := self._problem(state, about)) is not None:
             return done(outcome="left_alone", reason=problem)
         lost = yield from self.runs.would_lose(run)
         if lost is not None:
@@ -258,9 +259,12 @@ class Settler:
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
 
-    def _problem(self, state: Any) -> str | None:
-        """Why the thread in this state cannot be written, if so. Said once for a graph."""
-        problem = self._threads.shape.problem or self._threads.shape.problem_with(state.values)
+    def _problem(self, state: Any, about: About | None = None) -> str | None:
+        """Why the thread in this state cannot be written, if so, or nothing of this run. Said once for a graph."""
+        shape = self._threads.shape
+        problem = shape.problem or shape.problem_with(state.values)
+        if problem is None and about is not None and about.is_given_other and shape.function is not None:
+            problem = shape.function.unheard()
         if problem is not None:
             self._warn(f"the runs of {self._threads.title!r} are journaled, and their threads left as they are: {problem}")
         return problem
@@ -368,6 +372,13 @@ class Settler:
 
     def _off(self, work: Callable[[], _T]) -> Do[_T]:
         return off_loop(self._journal, work)
+
+
+def warn_of(problem: BaseException, text: str, run_id: object) -> None:
+    """Log an exception in one line, and its traceback at DEBUG. Most are those of the program's checkpointer, and LangGraph
+    raises them again."""
+    logger.warning(text, run_id, " ".join(f"{type(problem).__name__}: {problem}".split()))
+    logger.debug("the traceback of this exception", exc_info=problem)
 
 
 def _checkpoint_id(state: Any) -> str | None:

@@ -92,6 +92,11 @@ class WriteFailed(RunJournalError):
     written as soon as the cause is gone: free space or release the lock, then flush again."""
 
 
+class EventsLost(WriteFailed):
+    """{lost} events could not be taken by the journal {url}, and are lost. The log has the reason for each. Give
+    `RunJournal.append` an `Event`, with a `str` as its run_id; report what the package itself could not append."""
+
+
 class FlushTimeout(RunJournalError, TimeoutError):
     """The journal {url} was not durable within {timeout} s. Nothing is lost by that: what was appended is still being
     written. Wait longer, or look for what blocks the store."""
@@ -157,7 +162,7 @@ class NothingToResume(RunJournalError):
 
 class NotAttachable(RunJournalError, TypeError):
     """{what} cannot be attached: {reason}. Give `attach` the compiled LangGraph graph itself, as `compile()` or
-    `create_agent` return it, with a checkpointer of its own."""
+    `create_agent` return it. Its checkpointer may come later: LangGraph uses it when a run begins."""
 
 
 class NoMessages(RunJournalError):

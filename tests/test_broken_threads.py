@@ -444,6 +444,45 @@ def test_results_of_a_client_that_come_one_by_one(journal: RunJournal) -> None:
     assert shown(asked.seen[-1])[2:] == ["T c1=one", "T* c3=unknown", "T c2=two", "U go on"]
 
 
+def for_a_client(asked: Asked, *, pauses: bool, breaks: bool) -> Any:
+    """The tools of the model run in the browser: the graph ends with their requests open. May ask a human before that, and
+    be cut off behind it."""
+
+    def allow(state: MessagesState) -> None:
+        if pauses and getattr(state["messages"][-1], "tool_calls", ()):
+            interrupt("may it?")
+            if breaks:
+                raise RuntimeError("boom")
+
+    graph = StateGraph(MessagesState).add_node("talk", talking(asked)).add_node("allow", allow)
+    return graph.add_edge(START, "talk").add_edge("talk", "allow").compile(checkpointer=InMemorySaver(), name="agent")
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_a_tool_of_the_client_that_gave_no_result(pauses: bool, journal: RunJournal) -> None:
+    """A run that has completed does not know whether its client began with the tool: nothing says that it did not."""
+    asked = strict(asks(("c1", "order", {"x": 1})), words("fine"))
+    agent = attach(for_a_client(asked, pauses=pauses, breaks=False), journal)
+    agent.invoke({"messages": [("user", "hi")]}, THREAD)
+    if pauses:
+        agent.invoke(Command(resume="yes"), THREAD)
+    assert {one.status for one in journal.runs()} == {"completed"}
+    agent.invoke({"messages": [("user", "did it work?")]}, THREAD)
+    assert shown(asked.seen[-1]) == ["U hi", "A Looking. (c1)", "T* c1=unknown", "U did it work?"]
+    assert asked.seen[-1][2].text.startswith("No result was recorded for this call.")
+
+
+def test_a_tool_behind_a_question_that_was_answered_and_cut_off(journal: RunJournal) -> None:
+    """The run that asked for it counts as completed when another takes it up: that one ended before the tool began."""
+    asked = strict(asks(("c1", "order", {"x": 1})), words("fine"))
+    agent = attach(for_a_client(asked, pauses=True, breaks=True), journal)
+    agent.invoke({"messages": [("user", "hi")]}, THREAD)
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke(Command(resume="yes"), THREAD)
+    agent.invoke({"messages": [("user", "next")]}, THREAD)
+    assert shown(asked.seen[-1]) == ["U hi", "A Looking. (c1)", "T* c1=never_started", "U next"]
+
+
 def test_resuming_is_not_a_new_message(journal: RunJournal) -> None:
     """`invoke(None)`, a `Command` and a checkpoint in the past find the thread as it was."""
     asked, tools = strict(CALLS, words("fine")), Tools()

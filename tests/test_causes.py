@@ -105,6 +105,14 @@ async def by_aclose_because_of_stop(program: Program) -> None:
         await stream.aclose()
 
 
+async def by_cancel_because_of_another(program: Program) -> None:
+    task = await program.task()
+    with because("superseded"):
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 async def by_a_block_around(program: Program) -> None:
     async def handler() -> None:
         with because("disconnect"):
@@ -166,6 +174,7 @@ WAYS: dict[str, Callable[[Program], Awaitable[None]]] = {
     "`task.cancel()`, as a Stop endpoint does": by_cancel,
     '`task.cancel("timeout")`: any cause as the message': by_cancel_that_says_why,
     '`with because("stop"): await stream.aclose()`': by_aclose_because_of_stop,
+    '`with because("superseded"): task.cancel()`: say `task.cancel("superseded")`': by_cancel_because_of_another,
     '`with because("disconnect"):` around the call, and then a cancellation': by_a_block_around,
     '`journal.stop(run_id, "superseded")` before any of these': by_stop_and_cancel,
     "`stream.aclose()`, `stream.close()`": by_aclose,
@@ -423,7 +432,7 @@ def test_how_a_server_ends_a_run(tmp_path: Path, how: str, kind: type[Server], p
 def test_every_row_is_tested() -> None:
     """What the table says is what is tested here, and the other way round."""
     source = Path(__file__).read_text()
-    assert len(CAUSE) == 25
+    assert len(CAUSE) == 26
     assert [how for how in CAUSE if how not in source] == []
 
 

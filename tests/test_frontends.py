@@ -121,6 +121,17 @@ def test_a_marker_is_a_text(marker: Any) -> None:
         mark_partial([cut()], marker)
 
 
+@pytest.mark.parametrize(
+    "given", ["Stop loses", b"Stop", {"messages": [cut()]}, {"type": "ai", "content": "x"}, cut(), None, 7]
+)
+def test_what_is_no_list_of_messages(given: Any) -> None:
+    """A text, a whole state, one message, nothing: the error says what to give."""
+    with pytest.raises(
+        errors.InvalidArgument, match=r'messages must be a list of messages or of their dicts, such as `state\["'
+    ):
+        mark_partial(given)
+
+
 def test_the_guard_sees_the_thread_as_before() -> None:
     """What is shown does not change what is sent to a model."""
     there = thread()

@@ -14,7 +14,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.types import Command, interrupt
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, Required, TypedDict
 
 import langchain_runjournal
 from langchain_runjournal import RunJournal, arecord_partial_ai_message, record_partial_ai_message
@@ -166,6 +166,84 @@ def test_the_first_call(declared: Any, journal: RunJournal) -> None:
     assert [str(one.text) for one in asked.seen[-1]] == ["hi", "one two ", "next"]
 
 
+class Counted(TypedDict):
+    messages: list[BaseMessage]
+    turns: int
+
+
+class Quoted(TypedDict):
+    messages: "list[BaseMessage]"  # noqa: UP037 - as `from __future__ import annotations` has it
+    turns: "int"  # noqa: UP037 - the same
+
+
+class MayCount(TypedDict):
+    messages: list[BaseMessage]
+    turns: NotRequired[int]
+
+
+class MayCountQuoted(TypedDict):
+    messages: list[BaseMessage]
+    turns: "NotRequired[int]"  # noqa: UP037 - the same
+
+
+class MayHold(TypedDict, total=False):
+    messages: list[BaseMessage]
+    turns: int
+
+
+class MustCount(TypedDict, total=False):
+    messages: list[BaseMessage]
+    turns: "Required[int]"  # noqa: UP037 - the same
+
+
+def counting(asked: Asked, declared: Any) -> Any:
+    """Saves a dict of a type, and reads `turns` from it: as it stands there, if the type says that it does."""
+
+    def chat(text: str, *, previous: Any = None, config: RunnableConfig) -> Any:
+        before = previous or {"messages": [], "turns": 0}
+        turns = before["turns"] if declared in (Counted, Quoted, MustCount) else before.get("turns", 0)
+        said = asked.invoke(found := [*before["messages"], HumanMessage(text)], config)
+        return entrypoint.final(value=said.text, save={"messages": [*found, said], "turns": turns + 1})
+
+    chat.__annotations__["previous"] = declared
+    return entrypoint(checkpointer=InMemorySaver())(chat)
+
+
+@pytest.mark.parametrize("declared", [Counted, Quoted, MustCount])
+def test_a_first_call_whose_type_needs_more_than_messages(declared: Any, journal: RunJournal) -> None:
+    """Left alone, with the keys and the remedy, and every later call works; once something is saved, it is settled."""
+    asked = model(HALF, words("fine"), HALF, words("well"))
+    plain = counting(asked, declared)
+    agent = attach(plain, journal)
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke("hi", THREAD)
+    outcome, reason = last(journal)
+    assert (outcome, journal.runs()[0].settled) == ("left_alone", False)
+    assert reason is not None
+    assert "has saved nothing on this thread yet" in reason
+    assert "needs `turns` beside `messages`" in reason
+    assert "NotRequired" in reason
+    assert agent.invoke("next", THREAD) == "fine"
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke("more", THREAD)
+    assert last(journal) == ("settled", None)
+    assert agent.invoke("go on", THREAD) == "well"
+    assert shown(asked.seen[-1]) == ["U next", "A fine", "U+ more", "A~ one two ", "U go on"]
+    assert saved(plain)["turns"] == 2
+
+
+@pytest.mark.parametrize("declared", [MayCount, MayCountQuoted, MayHold])
+def test_a_first_call_whose_type_needs_no_more(declared: Any, journal: RunJournal) -> None:
+    """Keys that may be absent do not keep the first call of a thread from being settled."""
+    asked = model(HALF, words("fine"))
+    agent = attach(counting(asked, declared), journal)
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke("hi", THREAD)
+    assert last(journal) == ("settled", None)
+    assert agent.invoke("next", THREAD) == "fine"
+    assert shown(asked.seen[-1]) == ["U+ hi", "A~ one two ", "U next"]
+
+
 def test_the_first_call_without_an_annotation(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
     """Left alone, with what to do about it, and with the entrypoint's own name."""
     agent = attach(in_list(model(HALF, words("fine"))), journal)
@@ -178,6 +256,58 @@ def test_the_first_call_without_an_annotation(journal: RunJournal, caplog: pytes
     assert "annotate its parameter `previous`" in reason
     assert "the runs of 'chat' are journaled" in caplog.text
     assert agent.invoke("next", THREAD) == "fine"
+
+
+def with_question(asked: Asked, *, pauses: bool = False) -> Any:
+    """Reads the user's words from a key of its own."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def chat(given: Any, *, previous: list[BaseMessage] | None = None, config: RunnableConfig) -> Any:
+        text = given if isinstance(given, str) else given.get("question", "nothing")
+        found = [*(previous or []), HumanMessage(text)]
+        if pauses:
+            found.append(HumanMessage(interrupt("sure?")))
+        said = asked.invoke(found, config)
+        return entrypoint.final(value=said.text, save=[*found, said])
+
+    return chat
+
+
+@pytest.mark.parametrize("given", [{"question": "hi"}, {"question": "hi", "messages": []}])
+@pytest.mark.parametrize("settle", ["always", "never"])
+def test_a_call_with_something_else(given: Any, settle: Any, journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """The user's words are not known: the answer is not written alone, and the reason says what to do."""
+    asked = model(words("hello"), HALF, words("fine"), HALF, words("well"))
+    plain = with_question(asked)
+    agent = attach(plain, journal, settle=settle)
+    agent.invoke("first", THREAD)
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke(given, THREAD)
+    if settle == "never":
+        assert [one.outcome for one in journal.recover(agent)] == ["left_alone"]
+    outcome, reason = last(journal)
+    assert (outcome, journal.runs()[0].settled) == ("left_alone", False)
+    assert reason is not None
+    assert "the entrypoint `chat` was called with something that holds no messages" in reason
+    assert "with a text, with messages, or with a dict that has `messages`" in reason
+    assert reason in caplog.text
+    assert shown(saved(plain)) == ["U first", "A hello"]
+    assert agent.invoke({"question": "next"}, THREAD) == "fine"
+    with pytest.raises(RuntimeError, match="boom"):
+        agent.invoke("more", THREAD)
+    journal.recover(agent)
+    assert shown(saved(plain)) == ["U first", "A hello", "U next", "A fine", "U+ more", "A~ one two "]
+
+
+def test_a_resume_holds_no_messages(journal: RunJournal) -> None:
+    """A run that takes up another one is settled: it is given no messages, and not because they were not understood."""
+    plain = with_question(model([*words("one ", "two "), KeyboardInterrupt()]), pauses=True)
+    agent = attach(plain, journal)
+    agent.invoke("hi", THREAD)
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke(Command(resume="yes"), THREAD)
+    assert last(journal) == ("settled", None)
+    assert shown(saved(plain))[-1] == "A~ one two "
 
 
 def test_a_value_of_another_kind(journal: RunJournal) -> None:

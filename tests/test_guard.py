@@ -15,6 +15,7 @@ import pytest
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, guard, is_synthetic
@@ -178,6 +179,21 @@ def test_the_journal_is_asked_for_what_is_missing(run: Any, journal: RunJournal,
     assert contents == ["The call failed: ValueError: no", "late", "real"]
     assert model.seen[0][-2].id == given[5].id
     assert after[:-1] == given
+
+
+def test_a_tool_of_the_client_of_a_run_that_has_completed(run: Any, journal: RunJournal) -> None:
+    """Its run does not know whether the client began with it: the result says that none was recorded."""
+    asking = Scripted(scripts=[asks(("c1", "order", {"x": 1}))])
+    graph = StateGraph(MessagesState).add_node("ask", lambda state: {"messages": [asking.invoke(state["messages"])]})
+    recorded = {**THREAD, "callbacks": [JournalCallbackHandler(journal)]}
+    given = run(graph.add_edge(START, "ask").compile(), {"messages": [HumanMessage("hi")]}, recorded)["messages"]
+    assert [one.status for one in journal.runs("t")] == ["completed"]
+    model = said()
+    agent = agent_of(model, guard.ToolPairGuard(journal), checkpointer=InMemorySaver())
+    run(agent, {"messages": [*given, HumanMessage("did it work?")]}, THREAD)
+    assert [one.type for one in model.seen[0]] == ["human", "ai", "tool", "human"]
+    assert model.seen[0][2].text.startswith("No result was recorded for this call.")
+    assert model.seen[0][2].additional_kwargs["runjournal"]["run_id"] == journal.runs("t")[-1].run_id
 
 
 def test_a_whole_history_asks_the_journal_nothing(run: Any, journal: RunJournal, knows: Any) -> None:

@@ -150,6 +150,7 @@ EXAMPLES = {
     "StoreClosed": {"url": "sqlite:///runs.db"},
     "JournalClosed": {"url": "sqlite:///runs.db", "refused": 2},
     "WriteFailed": {"url": "sqlite:///runs.db", "reason": "disk full", "waiting": 3, "where": "in the spool", "lost": 0},
+    "EventsLost": {"url": "sqlite:///runs.db", "lost": 3},
     "FlushTimeout": {"url": "sqlite:///runs.db", "timeout": 1.5},
     "RunFenced": {"run_ids": ["r"], "refused": 3},
     "RunNotFound": {"run_id": "r", "url": "sqlite:///runs.db"},

@@ -131,6 +131,22 @@ def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixtur
     assert "could not be kept" in caplog.text
 
 
+@pytest.mark.parametrize("odd", [{"run_id": "x"}, None, Event])
+def test_append_says_what_it_takes(odd: object, journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no Event is named in the log, and the next barrier gives no advice about disks."""
+    journal = journals()
+    journal.append(odd)
+    [record] = [record for record in caplog.records if record.name == "langchain_runjournal"]
+    said = record.getMessage()
+    assert said.startswith("RunJournal.append takes a langchain_runjournal.Event; this could not be kept: ")
+    assert repr(odd) in said
+    assert not record.exc_info
+    with pytest.raises(errors.EventsLost, match=r"Give `RunJournal\.append` an `Event`") as caught:
+        journal.flush()
+    assert (caught.value.lost, "space" in str(caught.value)) == (1, False)
+    journal.flush()
+
+
 def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> None:
     """An event is taken as it is at the moment of the append."""
     journal = journals()

@@ -22,6 +22,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator, RunnableLambda, RunnablePassthrough
 from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -378,6 +380,54 @@ def test_a_reducer_that_always_raises(journal: RunJournal, caplog: pytest.LogCap
     said = [record for record in caplog.records if record.name == "langchain_runjournal"]
     assert ["ValueError: not in here" in record.getMessage() for record in said] == [True]
     assert [(record.levelname, record.exc_info) for record in said] == [("WARNING", None)]
+
+
+async def call_without_loop(graph: Any, path: str) -> None:
+    """The synchronous call of a graph whose saver is asynchronous."""
+    async with AsyncSqliteSaver.from_conn_string(path) as graph.checkpointer:
+        graph.invoke(SAID, THREAD)
+
+
+async def call_on_loop(graph: Any, path: str) -> None:
+    """The other way round."""
+    with SqliteSaver.from_conn_string(path) as graph.checkpointer:
+        await graph.ainvoke(SAID, THREAD)
+
+
+async def call_too_late(graph: Any, path: str) -> None:
+    """The saver is closed."""
+    with SqliteSaver.from_conn_string(path) as graph.checkpointer:
+        graph.checkpointer.setup()
+    graph.invoke(SAID, THREAD)
+
+
+@pytest.mark.parametrize("call", [call_without_loop, call_on_loop, call_too_late])
+def test_a_checkpointer_that_cannot_be_read(
+    call: Any, journal: RunJournal, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that calls it wrongly gets its exception as without `attach`; the log says so in a line each, without a
+    traceback above DEBUG, and the run is not settled."""
+    caplog.set_level(logging.DEBUG, logger="langchain_runjournal")
+    plain = (
+        StateGraph(MessagesState).add_node("a", lambda state: {"messages": []}).add_edge(START, "a").compile(name="graph")
+    )
+    raised = []
+    for graph in (plain, attach(plain, journal)):
+        with pytest.raises(Exception, match=r".") as found:
+            asyncio.run(call(graph, str(tmp_path / "threads.db")))
+        raised.append((found.type, str(found.value)))
+    assert raised[0] == raised[1]
+    [run] = journal.runs()
+    assert (run.status, run.settled) == ("failed", False)
+    ours = [record for record in caplog.records if record.name == "langchain_runjournal"]
+    said = [record for record in ours if record.levelno > logging.DEBUG]
+    assert [(record.levelname, record.exc_info) for record in said] == [("WARNING", None)] * 2
+    before, after = (record.getMessage() for record in said)
+    why = " ".join(f"{raised[0][0].__name__}: {raised[0][1]}".split())
+    assert before == f"the thread of run {run.run_id} could not be read or repaired before the run began: {why}"
+    assert after.startswith(f"run {run.run_id} could not be settled: {why}. ")
+    tracebacks = [record.exc_info for record in ours if record.levelno == logging.DEBUG and record.exc_info]
+    assert [one[0] for one in tracebacks] == [raised[0][0]] * 2
 
 
 class Down(InMemorySaver):
