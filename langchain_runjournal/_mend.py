@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ._pairs import Known, Request, answer, is_tool, walk
+from ._partial import origin_of
 from ._project import is_whole
 from ._translate import Data
 
@@ -80,12 +81,20 @@ def mend(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> Mended:
         answers = [answer(thread[place], one, ask(thread[place], one)) for one in missing]
         behind.setdefault(last, []).extend([*displaced, *answers])
         done.added += answers
+    stale = _stale(thread, moves)
     for place in range(len(thread)):
-        if place not in moves:
+        if place not in moves and place not in stale:
             done.order.append(place)
         done.order += behind.get(place, [])
     done.at_end = not moves and done.order[: len(thread)] == list(range(len(thread)))
     return done
+
+
+def _stale(thread: Sequence[Any], moves: set[int]) -> set[int]:
+    """The synthetic results whose real ones are moved to their place: a provider takes one result for a request."""
+    moved = {thread[place].tool_call_id for place in moves}
+    copies = walk(thread).duplicates if moved else ()
+    return {at for at in copies if origin_of(thread[at]) == "synthetic" and thread[at].tool_call_id in moved}
 
 
 def _wounds(thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request], list[int]]]:

@@ -605,3 +605,21 @@ def test_a_run_that_goes_on_is_not_written_over(journal: RunJournal) -> None:
     assert isinstance(refused[0], Refused)
     agent.invoke({"messages": [("user", "now")]}, THREAD)
     assert shown(asked.seen[-1]) == ["U hi", "A (c1)", "T* c1=unknown", "U at once", "U now"]
+
+
+def test_a_late_result_takes_the_place_of_the_synthetic_one() -> None:
+    """A client's result comes behind later words: moved to its request, it is the only one there."""
+    mark = {"runjournal": {"v": 1, "origin": "synthetic", "reason": "unknown"}}
+    thread = [
+        HumanMessage("hi"),
+        AIMessage("", id="a", tool_calls=[{"id": "c1", "name": "order", "args": {}}]),
+        ToolMessage("No result was recorded.", tool_call_id="c1", status="error", additional_kwargs=mark),
+        HumanMessage("And?"),
+        AIMessage("We shall see."),
+        ToolMessage("ordered", tool_call_id="c1"),
+    ]
+    done = mend(thread, lambda message, request: Known())
+    assert [thread[one].content for one in done.order] == ["hi", "", "ordered", "And?", "We shall see."]
+    assert not done.at_end
+    whole = [thread[one] for one in done.order]
+    assert not is_broken(whole)
