@@ -92,12 +92,17 @@ def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
     for declared in (getattr(graph.channels[PREVIOUS], "typ", None), _parameter(node)):
         found = plain(declared)
         # A TypedDict is a class of dicts.
-        if isinstance(found, type) and issubclass(found, Mapping) and _MESSAGES in getattr(found, "__annotations__", {}):
+        if _is_class(found) and issubclass(found, Mapping) and _MESSAGES in getattr(found, "__annotations__", {}):
             hints = _hints(found)
             return Function(name, hints.get(_MESSAGES), True, _needs(found, hints))
         if element_of(found) is not None or found is list:
             return Function(name, found, False)
     return Function(name, None, None)
+
+
+def _is_class(found: Any) -> bool:
+    """Whether a type is a class. On Python 3.10, `list[str]` says that it is one, and is none."""
+    return isinstance(found, type) and typing.get_origin(found) is None
 
 
 def _hints(found: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ A delta (`llm.ai.delta`) is whatever one chunk adds, in as few words as possible
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ._requests import requested
@@ -293,7 +293,7 @@ def ending(error: BaseException | None, asked: str | None, *, from_within: bool 
         cause = asked
     if cause is not None:
         # How LangGraph Server cancels a run that is to be as if it had never been.
-        rolled_back = any(type(one).__name__ == "UserRollback" for one in error.args)
+        rolled_back = any(type(one).__name__ == "UserRollback" for each in _cancellations(error) for one in each.args)
         return {"status": "interrupted", "cause": cause} | ({"rolled_back": True} if rolled_back else {})
     return {"status": "failed", "error": error_text(error)}
 
@@ -324,12 +324,16 @@ def _said_by_who_cancelled(error: BaseException) -> str:
 
     On Python 3.10, a task that waits for a cancelled one gets an exception without it, whose context has it.
     """
+    said = (one.args[0] for one in _cancellations(error) if one.args)
+    return next((one for one in said if isinstance(one, str)), "")
+
+
+def _cancellations(error: BaseException) -> Iterator[BaseException]:
+    """A cancellation, and those that it comes from."""
     cancelled: BaseException | None = error
     while cancelled is not None and "CancelledError" in _names(cancelled):
-        if cancelled.args and isinstance(cancelled.args[0], str):
-            return cancelled.args[0]
+        yield cancelled
         cancelled = cancelled.__context__
-    return ""
 
 
 def _names(error: BaseException) -> set[str]:

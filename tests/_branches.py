@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import pytest
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.outputs import ChatGenerationChunk
@@ -27,7 +29,9 @@ from langchain_runjournal._pairs import requests
 from ._agents import asks, words
 from ._settled import Recording
 
-KINDS = ("agents", "hand", "plain", "sends")
+UNHEARD = sys.version_info < (3, 11)
+"""Whether asynchronous code that is not given its config hands on no callbacks."""
+KINDS = ("hand", "plain", "sends") if UNHEARD else ("agents", "hand", "plain", "sends")
 """Agents as nodes (`create_agent`, or by hand), a node that calls its tools itself, and a `Send` for each branch."""
 STEPS = "goto"
 """A kind whose branches are nodes of the outermost graph, several supersteps long, before a deferred node; without tools."""
@@ -128,6 +132,8 @@ class Program:
     """A graph of a shape, and the models in it."""
 
     def __init__(self, shape: Shape, saver: Any, *, is_async: bool = True) -> None:
+        if shape.kind == "agents" and is_async and UNHEARD:
+            pytest.skip("create_agent hands on its callbacks only from Python 3.11 on")
         self.shape = shape
         self.is_async = is_async
         self.fuse = Fuse()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +185,8 @@ def test_branches_inside_of_a_subgraph_are_not_attempts_of_each_other() -> None:
 @pytest.mark.parametrize("asks", [True, False], ids=["interrupt", "resume_config"])
 def test_what_a_node_writes_in_a_run_that_was_taken_up_stands_there_once(asks: bool, form: Any) -> None:
     """Its message has no id, and LangGraph holds it for a task that finished beside one that was cut."""
+    if asks and sys.version_info < (3, 11):
+        pytest.skip("LangGraph cannot interrupt there in asynchronous code")
 
     async def scenario() -> None:
         stage, runs = Stage(), []

@@ -17,7 +17,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langchain_runjournal import RunJournal, attach
 
-from ._branches import KINDS, THREAD, Cutter, Heard, Program, Shape
+from ._branches import KINDS, THREAD, UNHEARD, Cutter, Heard, Program, Shape
 from ._settled import nothing_is_wrong
 from .test_branches import DURABILITIES, SIX, TWO, asserted
 from .test_settle_crash import JOBS, Forker, die, serve
@@ -99,6 +99,8 @@ def forker() -> Iterator[Forker]:
 
 def killed_everywhere(forker: Forker, home: Path, branches: str, kind: str, durability: str, step: int) -> int:
     """Kill a program at every event that it has. Returns how many there are."""
+    if kind == "agents" and UNHEARD:
+        pytest.skip("create_agent hands on its callbacks only from Python 3.11 on")
     at = step
     while True:
         place = home / str(at)

@@ -269,7 +269,7 @@ def test_what_plain_langgraph_has_left(make: Any, again: int, is_async: bool, jo
 
 def test_what_plain_deepagents_has_left(journal: RunJournal) -> None:
     """Messages that are kept as differences are read through the graph, and their order is changed past the reducer."""
-    from deepagents import create_deep_agent
+    create_deep_agent = pytest.importorskip("deepagents", reason="needs Python 3.11").create_deep_agent
 
     asked, tools = strict(CALLS, words("fine"), words("well")), Tools()
     plain = create_deep_agent(asked, tools=tools.all, checkpointer=tools.saver)

@@ -131,7 +131,7 @@ def test_why_a_thread_is_not_settled_is_shown_wherever_runs_are(here: Path) -> N
         write(journal, "r1", "failed")
     for command in (["list"], ["show", "r1"]):
         found = run(*command, "--no-json")
-        assert why in found.output
+        assert why in found.stdout + found.stderr
         [said] = data(*command)
         assert (said["settled"], said["problem"]) == (False, why)
     checked = run("check", "--no-json")

@@ -112,7 +112,7 @@ BOOM = RuntimeError("boom")
 ENDINGS = {
     "cancel": Ending(STOP, asyncio.CancelledError, tuple(place for place in PLACES if "between" not in place)),
     "cancel twice": Ending(STOP, asyncio.CancelledError, early=True),
-    "anyio": Ending(STOP if IS_3_10 else LEFT, None, early=True),
+    "anyio": Ending(LEFT, None, early=True),
     "asyncio.timeout": Ending(STOP, TimeoutError),
     "wait_for": Ending(STOP, asyncio.TimeoutError),
     "provider error": Ending(FAILED, RuntimeError, ("the model", "its first token", "the model after a tool")),
