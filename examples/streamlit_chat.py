@@ -55,7 +55,7 @@ class Backend:
     def say(self, thread: RunnableConfig, text: str) -> None:
         """Begin a run. Raises `ThreadBusy` if another tab was faster."""
         given = {"messages": [HumanMessage(text, id=str(uuid4()))]}
-        self.do(start_run(self.agent, given, thread))
+        self.do(start_run(self.agent, given, thread, stream_mode="messages"))  # which makes the model stream
 
     def stop(self, run_id: str) -> None:
         """Stop a run, and wait until its partial answer is in the thread."""

@@ -78,7 +78,7 @@ async def stopped() -> str:
     async with RunJournal(":memory:") as journal:
         agent = attach(graph.compile(checkpointer=InMemorySaver(), name="travel agent"), journal)
         thread: Any = {"configurable": {"thread_id": "trip-to-hamburg"}}
-        handle = await start_run(agent, {"messages": [("user", ASKED)]}, thread)
+        handle = await start_run(agent, {"messages": [("user", ASKED)]}, thread, stream_mode="messages")
         await looking.wait()
         run = await journal.astop(handle.run_id, wait=True)
         return page([(run, await journal.aread(run.run_id))])
