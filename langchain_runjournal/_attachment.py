@@ -13,6 +13,7 @@ from langgraph.pregel import Pregel
 from ._graph import Threads
 from ._identity import identity
 from ._settle import Settler
+from ._shared import Shared
 from ._turns import Turns
 from .handler import JournalCallbackHandler
 from .saver import JournalSaver
@@ -28,7 +29,7 @@ _MOST_SAVERS: Final = 16
 """With how many checkpointers, those used last, the work of looking at a graph is not done again."""
 
 
-class Attachment:
+class Attachment(Shared):
     """One `attach`. Copies of the graph share it, whichever checkpointer each of them has."""
 
     def __init__(
@@ -45,10 +46,6 @@ class Attachment:
         self._savers: weakref.WeakValueDictionary[int, JournalSaver] = weakref.WeakValueDictionary()
         self._turns: dict[int, tuple[JournalSaver, Turns]] = {}
         self._told: set[str] = set()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Attachment:
-        # A copy of the graph records in the same journal, and waits for the turns that the graph has on its threads.
-        return self
 
     def saver_around(self, saver: BaseCheckpointSaver[Any]) -> JournalSaver:
         """The one `JournalSaver` around a checkpointer: it knows what is being written by all copies of the graph."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ._pairs import is_ai
 from ._translate import Data, message_data, request_ids
 from .events import visible_text
 
@@ -278,11 +279,6 @@ def _messages_in(output: Any) -> list[Any]:
         elif hasattr(value, "messages"):
             waiting.append(value.messages)
     return found
-
-
-def is_ai(message: Any) -> bool:
-    """Whether a model may have said it. A node may give a chunk of an answer back as it is."""
-    return message.type in ("ai", "AIMessageChunk")
 
 
 def state_messages(output: Any) -> list[Any]:

@@ -16,10 +16,7 @@ from typing import Any, Final
 
 from langgraph.pregel import Pregel
 
-from .events import FINGERPRINT, GRAPH, Run
-
-UNNAMED: Final = "LangGraph"
-"""How LangGraph calls every graph that is compiled without a name."""
+from .events import FINGERPRINT, GRAPH, UNNAMED, Run
 
 _INTERNAL: Final = ("__", "branch:", "join:")
 """How LangGraph's own channels begin. It makes them from the nodes and edges, and may make others in its next release."""

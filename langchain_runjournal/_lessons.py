@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ._answers import Answers, Learned, names_in
 from ._steps import off_the_loop
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ._identity import Identity
     from ._journal import RunJournal
 
-UNNAMED: Final = "LangGraph"
-"""How LangGraph calls every graph that is compiled without a name."""
 
 logger = logging.getLogger("langchain_runjournal")
 

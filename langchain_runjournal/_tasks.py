@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from . import _answers, _given, _translate
 from ._answers import ModelCall, Reason, Role, Spoken
 from ._ends import Ends
-from ._lessons import UNNAMED, Lessons, graph_key
+from ._lessons import Lessons, graph_key
 from ._tracker import Node, Owner, Root
 from ._translate import Data
+from .events import UNNAMED
 
 if TYPE_CHECKING:
     from ._caller import Caller

@@ -52,6 +52,9 @@ CALLED: Final = "runjournal_called"
 PROBLEM: Final = "runjournal_problem"
 """In the same place: why the thread of a run cannot be settled by any graph."""
 
+UNNAMED: Final = "LangGraph"
+"""How LangGraph calls every graph that is compiled without a name."""
+
 DELTA: Final = "llm.ai.delta"
 NO_DATA: Final[Mapping[str, Any]] = {}
 
