@@ -11,10 +11,10 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 _TURNS: Final = 10
 """LangGraph begins a write some three turns of the loop after the one that it has waited for."""
@@ -24,6 +24,10 @@ _BLOCKED: Final = 1.0
 """Seconds after which a loop that does not turn counts as blocked."""
 _PATIENCE: Final = 0.25
 """Seconds after which somebody who waits looks whether the loop that is waited for still runs."""
+_LAST_TRY = 5.0
+"""Seconds that a loop that is torn down may take for a write that it has cancelled."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(eq=False, slots=True)
@@ -104,6 +108,23 @@ class Traffic:
 
 
 _kept: set[asyncio.Task[Any]] = set()
+
+
+async def insist(write: Callable[[], Awaitable[_T]]) -> _T:
+    """Await a write, and once more if it is cancelled, in place of what may be there of it.
+
+    A loop that is torn down (Ctrl-C) cancels every task once and then turns until all have ended. A write that gave up then
+    would take more away than itself: the next checkpoint refers to values that this one was to store.
+    """
+    try:
+        return await write()
+    except asyncio.CancelledError:
+        again = asyncio.ensure_future(write())
+        await asyncio.wait({again}, timeout=_LAST_TRY)
+        if not again.done():
+            again.cancel()
+            raise
+        return again.result()
 
 
 class _Look:

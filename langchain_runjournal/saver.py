@@ -21,7 +21,7 @@ from ._arguments import seconds
 from ._journal import RunJournal
 from ._resume import RESUME
 from ._steps import make_durable
-from ._traffic import Drain, Traffic, any_of
+from ._traffic import Drain, Traffic, any_of, insist
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -147,9 +147,12 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         thread_id = _thread(config)
 
         async def to_its_end() -> tuple[_T | None, Exception | None]:
-            await self._aflush()
             try:
-                return await write(), None
+                await self._aflush()
+            except asyncio.CancelledError:  # see `insist`
+                self._flush()
+            try:
+                return await insist(write), None
             except Exception as exc:  # noqa: BLE001 - raised below; or logged, if nobody is there any more
                 return None, exc
 

@@ -32,7 +32,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, RunJournal, _traffic
 from langchain_runjournal._traffic import Drain, Traffic
 from langchain_runjournal.errors import InvalidArgument, JournalClosed, WriteFailed
 from langchain_runjournal.saver import RESUME, JournalSaver
@@ -848,11 +848,14 @@ def test_a_failure_that_nobody_awaits_is_logged(journal: RunJournal, caplog: pyt
     assert [record.message for record in caplog.records] == ["a checkpoint of thread t could not be written: full"]
 
 
-def test_a_loop_that_ends_takes_its_writes_along(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
+    journal: RunJournal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As it does without us; that is logged, and nobody waits for them any more."""
+    monkeypatch.setattr(_traffic, "_LAST_TRY", 0)
 
     async def main() -> JournalSaver:
-        held = Held()
+        held = Held(gates=2)
         saver = JournalSaver(held, journal)
         await gone("once", begin(saver), held.begun[0])
         return saver
@@ -861,6 +864,36 @@ def test_a_loop_that_ends_takes_its_writes_along(journal: RunJournal, caplog: py
     assert saver.drained("t", None)
     assert not saver.storage
     assert "its event loop was left" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["flush", "write"])
+def test_a_loop_that_is_torn_down_brings_its_writes_to_their_end(
+    where: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C cancels every task once. LangGraph 1.2.4 then stores the next checkpoint all the same, which refers to what the
+    cancelled one was to store: a saver that keeps each value by its version would have lost the history of the thread."""
+    held, flush = Held(gates=2), JournalSaver._aflush
+    held.gates[1].set()
+    flushing = asyncio.Event()
+
+    async def aflush(self: JournalSaver) -> None:
+        if where == "flush" and not flushing.is_set():
+            held.gates[0].set()
+            flushing.set()
+            await asyncio.Event().wait()
+        await flush(self)
+
+    async def main() -> None:
+        saver = JournalSaver(held, journal)
+        write = asyncio.create_task(begin(saver))
+        await (flushing if where == "flush" else held.begun[0]).wait()
+        assert not write.done()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JournalSaver, "_aflush", aflush)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert held.get_tuple(config_of()) is not None
 
 
 def test_a_loop_that_was_closed_on_its_writes_is_not_waited_for(journal: RunJournal) -> None:
