@@ -10,16 +10,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from ._requests import ASKING
+from ._blocks import SERVER_CALLS, THINKING, answers, in_one_form, is_hidden, received
+from ._requests import unwrapped
 from ._translate import Data
 
 MARK: Final = "runjournal"
 """Where in `additional_kwargs` a message says that it comes from here."""
 _KEPT_METADATA: Final = ("model_name", "model", "model_provider", "output_version")
-THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
-"""The blocks of a content in which a model thinks, and does not speak."""
-_REQUESTS: Final = ASKING | {"input_json_delta", "mcp_call"}
-_SERVER_REQUESTS: Final = frozenset({"server_tool_use", "server_tool_call", "server_tool_call_chunk", "mcp_tool_use"})
 
 
 class Said(Protocol):
@@ -44,7 +41,7 @@ class Said(Protocol):
 
 def partial_message(said: Said, *, reason: str, run_id: str | None = None, call_id: str | None = None) -> Data | None:
     """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
-    content = _kept(said.content)
+    content = _kept(said.content, said.metadata)
     if content is None:
         return None
     mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
@@ -85,37 +82,40 @@ def delta_is_visible(data: Data) -> bool:
     return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))
 
 
-def _kept(content: str | list[Any]) -> str | list[Any] | None:
+def _kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[Any] | None:
     if isinstance(content, str):
         return content if is_visible(content) else None
-    blocks = [block for block in content if isinstance(block, Mapping)]
-    answered = {_answers(block) for block in blocks} - {None}
-    asked = {block.get("id") for block in blocks if block.get("type") in _SERVER_REQUESTS}
+    provider = metadata.get("model_provider")
+    blocks = [block for one in content if (block := received(one, provider)) is not None]
+    opened = [inner for inner in map(unwrapped, blocks) if isinstance(inner, Mapping)]
+    answered = {answers(block) for block in opened} - {None}
+    paired = answered & {block.get("id") for block in opened if block.get("type") in SERVER_CALLS}
     kept: list[Any] = []
     follows = False
-    for block in reversed(content):
-        if _may_stay(block, answered & asked, follows):
-            kept.append(_cleaned(block))
-            follows = True
+    for block in reversed(blocks):
+        if _may_stay(unwrapped(block), paired, follows):
+            kept.append(block)
+            follows = follows or not _is_blank(block)
     kept.reverse()
-    return kept if is_visible(kept) else None
+    return in_one_form(kept, metadata) if is_visible(kept) else None
 
 
 def _may_stay(block: Any, paired: set[Any], follows: bool) -> bool:
     """Whether a block can be sent back to the provider. `follows`: something that can comes behind it."""
     if isinstance(block, str):
-        return block != ""
-    kind = str(block.get("type"))
+        return True
+    kind = block.get("type")
     if kind in THINKING:
         # A signature is the last thing that a thought gets, and a thought may not be the last thing that is said.
         return follows and is_signed(block)
-    if kind in _SERVER_REQUESTS:
+    if kind in SERVER_CALLS:
         return block.get("id") in paired
-    if _answers(block):
-        return _answers(block) in paired
-    if kind == "text":
-        return bool(block.get("text"))
-    return kind not in _REQUESTS
+    return not answers(block) or answers(block) in paired
+
+
+def _is_blank(block: Any) -> bool:
+    """Whether it is text that packages leave out of the request."""
+    return not is_visible([block]) and (isinstance(block, str) or block.get("type") == "text")
 
 
 def is_signed(block: Mapping[str, Any]) -> bool:
@@ -127,29 +127,13 @@ def is_signed(block: Mapping[str, Any]) -> bool:
     return any(isinstance(place, Mapping) and bool(place.get("signature")) for place in places)
 
 
-def _cleaned(block: Any) -> Any:
-    """The block without its place in the stream, and a text without the item id that only the provider's own record has."""
-    if isinstance(block, str):
-        return block
-    dropped = ("index", "id") if block.get("type") == "text" else ("index",)
-    return {key: value for key, value in block.items() if key not in dropped}
-
-
 def _shows(block: Any) -> bool:
     if isinstance(block, str):
         return is_visible(block)
-    if not isinstance(block, Mapping):
+    inner = unwrapped(block)
+    if not isinstance(inner, Mapping):
         return False
-    kind = block.get("type")
-    if kind == "text":
-        return is_visible(block.get("text"))
-    hidden = kind in THINKING or kind in _REQUESTS or kind in _SERVER_REQUESTS
-    return not hidden and not _answers(block)
-
-
-def _answers(block: Mapping[str, Any]) -> Any:
-    """The id of the request that a block is the result of, if it is one."""
-    return block.get("tool_use_id") or block.get("tool_call_id")
+    return is_visible(inner.get("text")) if inner.get("type") == "text" else not is_hidden(inner)
 
 
 def origin_of(message: Any) -> str | None:

@@ -15,6 +15,8 @@ from ._translate import RUN_ID_PREFIX, Data
 
 _ALIKE: Final = frozenset({"type", "id", "index", "output_version", "model_provider"})
 """What is said again rather than gone on with."""
+_SERVED: Final = "server_tool_call"
+"""A call that the provider answers itself; as long as it comes in pieces, a `server_tool_call_chunk`."""
 _NUMBERS: Final = frozenset({"index", "created", "timestamp"})
 
 
@@ -200,7 +202,7 @@ class Streamed:
             self.id = id
 
     def _finish(self, block: Mapping[str, Any]) -> None:
-        if str(block.get("type")).endswith("tool_call"):
+        if block.get("type") != _SERVED and str(block.get("type")).endswith("tool_call"):
             args = block.get("args")
             self._calls.replace({**block, "args": args if isinstance(args, str) else json.dumps(args)})
         else:
@@ -213,8 +215,8 @@ class Streamed:
 
     @property
     def calls(self) -> list[Data]:
-        """The tool calls that it has asked for, their arguments as text, finished or not."""
-        return self._calls.finish()
+        """The tool calls that it has asked the program for, their arguments as text, finished or not."""
+        return [call for call in self._calls.finish() if not str(call.get("type")).startswith(_SERVED)]
 
 
 _WORDS: Final = frozenset({"args", "text", "thinking", "reasoning"})

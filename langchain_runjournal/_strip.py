@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ._partial import THINKING, is_visible
+from ._blocks import SIDECAR, THINKING, in_one_form
+from ._partial import is_visible
 from ._requests import ASKING, block_id, only_invalid, raw_calls, requested, unwrapped
-
-_SIDECAR = "function_call_signature"
-"""Gemini's signatures of calls, by their place among the calls: of no use when one is gone."""
 
 
 def without(message: Any, gone: Iterable[int]) -> Any | None:
@@ -34,7 +32,7 @@ def without(message: Any, gone: Iterable[int]) -> Any | None:
             for place, call in enumerate(fields.get("invalid_tool_calls") or [])
             if (places[place] not in doomed if place in places else call.get("id") not in lost)
         ],
-        "content": _content(message.content, lost_everywhere),
+        "content": _content(message.content, lost_everywhere, message.response_metadata),
         "additional_kwargs": _kwargs(message.additional_kwargs, lost_everywhere),
     }
     if fields.get("tool_call_chunks"):
@@ -52,7 +50,7 @@ def _kwargs(kwargs: Mapping[str, Any], lost: set[str | None]) -> dict[str, Any]:
     return left
 
 
-def _content(content: Any, lost: set[str | None]) -> Any:
+def _content(content: Any, lost: set[str | None], metadata: Mapping[str, Any]) -> Any:
     if not isinstance(content, list):
         return content
     kept: list[Any] = []
@@ -60,7 +58,7 @@ def _content(content: Any, lost: set[str | None]) -> Any:
     for block in reversed(content):
         inner = unwrapped(block)
         kind = inner.get("type") if isinstance(inner, Mapping) else "text"
-        if kind == _SIDECAR or kind == "input_json_delta" or (kind in ASKING and block_id(inner) in lost):
+        if kind == SIDECAR or kind == "input_json_delta" or (kind in ASKING and block_id(inner) in lost):
             apart = True
         elif kind not in THINKING:
             kept.append(block)
@@ -70,7 +68,7 @@ def _content(content: Any, lost: set[str | None]) -> Any:
             kept.append(block)
             follows, apart = "thought", False
     kept.reverse()
-    return kept
+    return in_one_form(kept, metadata)
 
 
 def _says(content: Any) -> bool:
@@ -81,6 +79,7 @@ def _says(content: Any) -> bool:
 
 
 def _stands(block: Any) -> bool:
-    if isinstance(block, Mapping) and block.get("type") not in ("text", *THINKING):
+    inner = unwrapped(block)
+    if isinstance(inner, Mapping) and inner.get("type") not in ("text", *THINKING):
         return True
-    return is_visible([block])
+    return is_visible([inner])

@@ -24,6 +24,7 @@ PURE = [
     "view",
     "_attempts",
     "_axis",
+    "_blocks",
     "_drawn",
     "_fold",
     "_forms",

@@ -404,14 +404,14 @@ def _call(id: str) -> dict[str, Any]:
         ([TEXT, SIGNED, {"type": "text", "text": " "}, _call("x")], [TEXT, {"type": "text", "text": " "}]),
         ([{"type": "text", "text": " "}, _call("x")], None),
         (["", _call("x")], None),
-        (["said", _call("x")], ["said"]),
+        (["said", _call("x")], "said"),
         ([{"type": "image", "url": "u"}, _call("x")], [{"type": "image", "url": "u"}]),
         ([TEXT, {"type": "non_standard", "value": {"type": "computer_call", "call_id": "x"}}], [TEXT]),
         ([TEXT, {"type": "input_json_delta", "partial_json": "{"}, _call("x")], [TEXT]),
         ([TEXT, _call("keep"), {"type": "function_call_signature", "signature": "s", "index": 1}], [TEXT, _call("keep")]),
     ],
 )
-def test_stripping_leaves_nothing_that_cannot_stand_alone(content: list[Any], left: list[Any] | None) -> None:
+def test_stripping_leaves_nothing_that_cannot_stand_alone(content: list[Any], left: str | list[Any] | None) -> None:
     """Blocks of the call go with it, and the thinking that led to it; a message with nothing left leaves the request."""
     ids = [one["id"] for one in content if isinstance(one, dict) and one["type"] == "tool_use"]
     message = AIMessage(content, tool_calls=[{"id": id, "name": "search", "args": {}} for id in {*ids, "x"}])

@@ -115,11 +115,7 @@ def test_a_signed_thought_stays_and_an_unsigned_one_goes(journal: RunJournal) ->
         {"type": "thinking", "thinking": "The user wants it gone.", "signature": "c2lnbmVk"},
         {"type": "text", "text": "I will "},
     ]
-    assert journal.transcript(str(cut(journal, STREAMS["gemini"](), 4)[0]))[-1].content == [
-        "Well, ",
-        {"type": "text", "text": "here "},
-        "it is",
-    ]
+    assert journal.transcript(str(cut(journal, STREAMS["gemini"](), 4)[0]))[-1].content == "Well, here it is"
 
 
 def test_a_thought_is_never_the_last_thing_said() -> None:
@@ -281,3 +277,57 @@ def test_the_event_protocol_says_the_same() -> None:
         assert content[1:] == ([{"type": "image", "mime_type": "image/png", "base64": "AAAA"}] if count >= 11 else [])
         calls = partial["data"]["additional_kwargs"]["runjournal"].get("calls")
         assert calls == (None if count < 5 else [{"id": "t", "name": "f", "final": count >= 10}])
+
+
+def test_what_the_provider_ran_itself_is_no_request_in_the_event_protocol() -> None:
+    """A server's tool call stands in the content with its result, and never among the calls that were not run."""
+    call = {"type": "server_tool_call", "id": "srvtoolu_1", "name": "web_search", "args": {"q": "x"}}
+    found = {"type": "server_tool_result", "tool_call_id": "srvtoolu_1", "status": "success"}
+    events = [
+        {"event": "content-block-start", "index": 0, "content": {**call, "type": "server_tool_call_chunk", "args": ""}},
+        {"event": "content-block-delta", "index": 0, "delta": {"type": "tool-call-delta", "args": '{"q": "x"}'}},
+        {"event": "content-block-finish", "index": 0, "content": call},
+        {"event": "content-block-finish", "index": 1, "content": found},
+        {"event": "content-block-start", "index": 2, "content": {"type": "text", "text": ""}},
+        {"event": "content-block-delta", "index": 2, "delta": {"type": "text-delta", "text": "Found"}},
+    ]
+    text = {"type": "text", "text": "Found"}
+    for missing, content in ((None, [call, found, text]), (3, [text]), (2, [text])):
+        deltas = [delta for at, event in enumerate(events) if at != missing and (delta := stream_event_delta(event))]
+        partial = partial_message(Streamed(deltas, "c"), reason="stop")
+        assert partial is not None
+        assert partial["data"]["content"] == content
+        assert "calls" not in partial["data"]["additional_kwargs"]["runjournal"]
+
+
+STANDARD = {"model_provider": "anthropic", "output_version": "v1"}
+SEALED = {"type": "non_standard", "value": {"type": "redacted_thinking", "data": "x", "index": 1}, "index": 1}
+UNSEALED = {"type": "non_standard", "value": {"type": "redacted_thinking"}, "index": 1}
+WORDS = {"type": "text", "text": "said"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "metadata", "left"),
+    [
+        ([SEALED], STANDARD, None),
+        ([SEALED, WORDS], STANDARD, [{"type": "non_standard", "value": {"type": "redacted_thinking", "data": "x"}}, WORDS]),
+        ([UNSEALED, WORDS], STANDARD, [WORDS]),
+        ([WORDS, SEALED], STANDARD, [WORDS]),
+        ([WORDS, SEALED, {"type": "text", "text": "\n"}], STANDARD, [WORDS, {"type": "text", "text": "\n"}]),
+        (["a", {"type": "thinking", "thinking": "hm"}, "b"], {}, "ab"),
+        ([{"type": "thinking", "thinking": "hm", "index": 0}, "a"], {}, "a"),
+        (["a", "b", WORDS], STANDARD, [{"type": "text", "text": "ab"}, WORDS]),
+        (
+            ["a", {"type": "image", "url": "u"}, "b"],
+            {},
+            [{"type": "text", "text": "a"}, {"type": "image", "url": "u"}, {"type": "text", "text": "b"}],
+        ),
+        ([WORDS, WORDS], {}, [WORDS, WORDS]),
+        ([WORDS, {"type": "function_call_signature", "signature": "s", "index": 0}], {}, [WORDS]),
+        ([{"type": "function_call_signature", "signature": "s", "index": 0}], {}, None),
+    ],
+)
+def test_what_stays_of_blocks(blocks: list[Any], metadata: dict[str, Any], left: Any) -> None:
+    """A sealed thought before words only; a content of one form: a text, or blocks and nothing but blocks."""
+    partial = partial_message(Streamed([{"blocks": blocks, "metadata": metadata}], "c"), reason="stop")
+    assert (partial["data"]["content"] if partial else None) == left

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 from langchain_runjournal._pairs import Known
 from langchain_runjournal._project import project
 
+from . import _wires
 from ._histories import became, history
 
 Messages = list[BaseMessage]
@@ -44,15 +47,23 @@ def anthropic_problems(messages: Messages) -> list[str]:
                 found.append("blank text")
         if sorted(answered) != sorted(due):
             found.append(f"results of {answered} where {due} were due")
+        found += [f"invalid block {block['type']}" for block in blocks if not _is_anthropics(block["type"])]
+        served = [block["id"] for block in blocks if block["type"] == "server_tool_use"]
+        found += [f"no result of {id}" for id in served if id not in {block.get("tool_use_id") for block in blocks}]
         calls = [block for block in blocks if block["type"] == "tool_use"]
         if not all(call["name"] for call in calls):
             found.append("a call that is no call")
         due = [call["id"] for call in calls]
-        if not blocks or blocks[-1]["type"] == "thinking":
+        if not blocks or blocks[-1]["type"] in ("thinking", "redacted_thinking"):
             found.append("nothing but thought at the end")
     if due or payload["messages"][-1]["role"] != "user":
         found.append("the user has not the last word")
     return found
+
+
+def _is_anthropics(kind: str) -> bool:
+    own = ("text", "image", "thinking", "redacted_thinking", "tool_use", "tool_result", "server_tool_use")
+    return kind in own or kind.endswith("_tool_result")
 
 
 def chat_problems(messages: Messages) -> list[str]:
@@ -80,14 +91,15 @@ def chat_problems(messages: Messages) -> list[str]:
     return found + (["no result at the end"] if due else [])
 
 
-def responses_problems(messages: Messages) -> list[str]:
-    """Every call has one output behind it, every output a call before it, and every thought the item that it led to."""
+def responses_problems(messages: Messages, **options: Any) -> list[str]:
+    """Every call has one output behind it, every output a call before it, every thought the item that it led to, and every
+    item of OpenAI's own tools the thought that led to it. `options` are ChatOpenAI's."""
     adapter = pytest.importorskip("langchain_openai")
-    model = adapter.ChatOpenAI(model="gpt-5", api_key="none", use_responses_api=True)
+    model = adapter.ChatOpenAI(model="gpt-5", api_key="none", use_responses_api=True, **options)
     items = model._get_request_payload(messages)["input"]
     found = []
     due: list[str] = []
-    for item, behind in zip(items, [*items[1:], {}], strict=True):
+    for before, item, behind in zip([{}, *items], items, [*items[1:], {}], strict=False):
         kind = item.get("type", "message")
         if kind == "function_call":
             due.append(item["call_id"])
@@ -98,10 +110,17 @@ def responses_problems(messages: Messages) -> list[str]:
                 due.remove(item["call_id"])
             else:
                 found.append(f"no tool call found for {item['call_id']}")
-        elif kind == "reasoning" and behind.get("type") not in ("message", "function_call"):
+        elif kind == "reasoning" and behind.get("type") not in ("message", "function_call", *_wires.ITEMS):
             found.append("reasoning without its following item")
-        elif kind == "message" and item["role"] == "assistant" and any(not part["text"] for part in item["content"]):
-            found.append("an empty answer")
+        elif kind in _wires.ITEMS and before.get("type") != "reasoning":
+            found.append(f"{kind} was provided without its required 'reasoning' item")
+        elif kind == "message" and item["role"] == "assistant":
+            if any(not part["text"] for part in item["content"]):
+                found.append("an empty answer")
+            if "id" in item:
+                found.append(f"item {item['id']} of a response that was never stored")
+        elif kind not in ("message", "reasoning", "custom_tool_call", "custom_tool_call_output", *_wires.ITEMS):
+            found.append(f"invalid value: {kind}")
     return found + [f"no tool output found for {id}" for id in due]
 
 
@@ -281,3 +300,89 @@ def test_a_result_without_content_is_taken() -> None:
     given = [*history("U A(c1)"), ToolMessage("", tool_call_id="c1", name="search"), *history("U")]
     assert _sent(given) is given
     assert [_problems(provider, given) for provider in RULES] == [[], [], [], []]
+
+
+# --- what a cut leaves of a real package's stream -------------------------------------------------------------------------
+
+
+def _partials(model: Any, **options: Any) -> Iterator[AIMessage]:
+    """The partial message, if there is one, for a cut after each chunk of the model's answer."""
+    after = 0
+    while True:
+        after += 1
+        with RunJournal(":memory:") as journal:
+            run_id = uuid4()
+            stream = model.stream("?", {"callbacks": [JournalCallbackHandler(journal)], "run_id": run_id}, **options)
+            chunks = [chunk for _, chunk in zip(range(after), stream, strict=False)]
+            stream.close()
+            last = journal.transcript(str(run_id))[-1]
+            if len(chunks) < after:
+                return  # the stream has come to its end: nothing was cut
+            if is_partial(last):
+                assert isinstance(last, AIMessage)
+                yield last
+
+
+@pytest.mark.parametrize("version", [None, "v0", "responses/v1", "v1"])
+@pytest.mark.parametrize("kind", list(_wires.ITEMS))
+def test_a_cut_leaves_no_item_of_openais_own_tools(version: str | None, kind: str) -> None:
+    """OpenAI refuses such an item without its reasoning item, in any later request; a message has words or a picture."""
+    model = _wires.responses(_wires.openai_events([kind], ["Rice ", "takes"]), output_version=version)
+    left = list(_partials(model))
+    asked = HumanMessage("and then?")
+    assert [responses_problems([asked, one, asked], store=store) for one in left for store in (None, False)] == (
+        [[], []] * len(left)
+    )
+    pictured = [one for one in left if "aW1hZ2U=" in str(one.content)]
+    assert {one.text for one in left if one not in pictured or one.text} == {"Rice ", "Rice takes"}
+    assert bool(pictured) == (kind == "image_generation_call" and version != "v0")
+
+
+@pytest.mark.parametrize("version", ["responses/v1", "v1"])
+def test_what_a_cut_leaves_follows_the_last_stored_response(version: str) -> None:
+    """With `use_previous_response_id`, a response that was cut off is not named, and its words are sent."""
+    model = _wires.responses(_wires.openai_events(["web_search_call"], ["Rice "]), output_version=version)
+    *_, left = _partials(model)
+    whole = AIMessage([{"type": "text", "text": "Yes."}], response_metadata={"id": "resp_0", "model_provider": "openai"})
+    model.use_previous_response_id = True
+    payload = model._get_request_payload([HumanMessage("?"), whole, HumanMessage("rice?"), left, HumanMessage("?")])
+    assert payload["previous_response_id"] == "resp_0"
+    assert [one["role"] for one in payload["input"]] == ["user", "assistant", "user"]
+
+
+SERVED = [(_wires.SIGNED, []), (_wires.SEARCH, ['{"query":', '"rice"}']), (_wires.FOUND, []), (_wires.TEXT, ["Foun", "d"])]
+SEALED = [(_wires.TEXT, ["Well"]), (_wires.SEALED, []), (_wires.TEXT, [" then"]), (_wires.SEALED, []), (_wires.TEXT, ["\n"])]
+
+
+@pytest.mark.parametrize("version", ["v0", "v1"])
+@pytest.mark.parametrize("blocks", [SERVED, SEALED, SEALED[1:2]], ids=["search", "sealed", "only sealed"])
+def test_a_cut_of_anthropics_leaves_what_it_takes(version: str, blocks: Any) -> None:
+    """Its own tools go as pairs or not at all, never as chunks; a sealed thought is no answer and never the end."""
+    model = _wires.anthropic(_wires.anthropic_events(*blocks), output_version=version)
+    left = list(_partials(model, tools=[{"type": "web_search_20250305", "name": "web_search"}]))
+    asked = HumanMessage("and then?")
+    assert [anthropic_problems([asked, one, asked]) for one in left] == [[]] * len(left)
+    assert all(one.text for one in left)
+    if blocks is SERVED:
+        sent = model._get_request_payload([asked, left[-1], asked])["messages"][1]["content"]
+        kinds = [block["type"] for block in sent]
+        # The first block of all is mixed up with an empty text by LangChain's standard form.
+        assert kinds[-3:] == ["server_tool_use", "web_search_tool_result", "text"]
+        assert sent[-3]["input"] == {"query": "rice"}
+        assert "partial_json" not in sent[-3]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"output_version": "v1"}])
+def test_strings_among_blocks_reach_every_provider(metadata: dict[str, Any]) -> None:
+    """Text that stood behind a thought which is gone is sent: not refused, and not left out."""
+    said = ["Rice ", {"type": "text", "text": "takes "}, "20 minutes", {"type": "thinking", "thinking": "hm"}]
+    call = {"type": "tool_call", "id": "c", "name": "f", "args": {}}
+    asking = AIMessage([*said, call], tool_calls=[{"id": "c", "name": "f", "args": {}}], response_metadata=metadata)
+    (left,) = project([asking], lambda message, request: Known(), dangling="strip", orphans="drop", notes=False).messages
+    assert left.text == "Rice takes 20 minutes"
+    # Packages read a text letter by letter where they look for standard blocks.
+    assert isinstance(left.content, list) == bool(metadata)
+    assert all(isinstance(block, dict) for block in left.content) or not metadata
+    model = pytest.importorskip("langchain_openai").ChatOpenAI(model="gpt-5", api_key="none", use_responses_api=True)
+    items = model._get_request_payload([left])["input"]
+    assert "".join(part["text"] for item in items for part in item["content"]) == left.text
