@@ -23,7 +23,8 @@ def is_partial(message: BaseMessage) -> bool:
 
 
 def is_synthetic(message: BaseMessage) -> bool:
-    """Whether a message is a tool result that nothing but the journal has made, because the real one was never to be had."""
+    """Whether the journal has made a message: the result of a tool whose real result was never to be had, or, in a request
+    only, the answer that `ToolPairGuard` and `repair_tool_pairs` put where a model refuses to have none (`bridge`)."""
     return origin_of(message) == "synthetic"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState, ModelRequest, ModelResponse
 
+from . import _bridge
 from ._journal import RunJournal
 from ._pairs import Known, Request
 from ._project import Projection, is_whole, project, wanted
@@ -31,6 +32,10 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     With a `journal`, a missing result is the real one wherever the journal has it, and a made-up one says what the journal
     knows. `dangling` and `orphans` are as for `repair_tool_pairs`. `notes`: answers that were cut off are followed by a
     short note to the model, in the user's next message or alone, that says so and why; it is not stored.
+
+    `bridge`: behind a tool's result or a message of the user, another message of the user is preceded by a short answer of
+    the model, which says that none was given and is not stored. "auto" does so for models that are known to refuse such a
+    history: Mistral's on any server, Gemma and Llama 2.
     """
 
     def __init__(
@@ -40,23 +45,27 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         dangling: Literal["synthesize", "strip", "hold", "raise"] = "synthesize",
         orphans: Literal["drop", "keep", "raise"] = "drop",
         notes: bool = True,
+        bridge: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
         if journal is not None and not isinstance(journal, RunJournal):
             raise InvalidArgument(name="journal", expected="a RunJournal or None", value=journal)
         if not isinstance(notes, bool):
             raise InvalidArgument(name="notes", expected="True or False", value=notes)
+        if not isinstance(bridge, bool) and bridge != "auto":
+            raise InvalidArgument(name="bridge", expected="True, False or 'auto'", value=bridge)
         check_policies(dangling, orphans)
         self._journal = journal
         self._dangling = dangling
         self._orphans = orphans
         self._notes = notes
+        self._bridge = bridge
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Call the model with the request made whole."""
-        if is_whole(request.messages):
+        if self._is_whole(request):
             return handler(request)
         knowledge: _Knowledge = {}
         try:
@@ -70,7 +79,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Same as :meth:`wrap_model_call`; the journal is read without blocking the loop."""
-        if is_whole(request.messages):
+        if self._is_whole(request):
             return await handler(request)
         knowledge: _Knowledge = {}
         try:
@@ -79,6 +88,12 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         except Exception:  # noqa: BLE001 - the journal must not be the reason that a model is not called
             _report_unread()
         return await handler(self._made_whole(request, knowledge))
+
+    def _is_whole(self, request: ModelRequest[Any]) -> bool:
+        return is_whole(request.messages) and not (self._bridges(request) and _bridge.gaps(request.messages))
+
+    def _bridges(self, request: ModelRequest[Any]) -> bool:
+        return _bridge.is_needed(request.model) if isinstance(self._bridge, str) else self._bridge
 
     def _look_up(self, request: ModelRequest[Any]) -> Callable[[], _Knowledge] | None:
         """What to call to learn what the journal knows; None if there is nothing to ask, or nobody."""
@@ -97,7 +112,14 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         def ask(message: Any, one: Request) -> Known:
             return knowledge.get((message.id, one.id or ""), _NOTHING)
 
-        found = project(request.messages, ask, dangling=self._dangling, orphans=self._orphans, notes=self._notes)
+        found = project(
+            request.messages,
+            ask,
+            dangling=self._dangling,
+            orphans=self._orphans,
+            notes=self._notes,
+            bridge=self._bridges(request),
+        )
         if found.messages is request.messages:
             return request
         _report(found)
@@ -122,8 +144,8 @@ def _thread_id(request: ModelRequest[Any]) -> str | None:
 
 
 def _report(found: Projection) -> None:
-    """One line for each request that had to be changed. Notes alone are the rule after an answer was cut off."""
-    level = logging.DEBUG if all(action.kind == "noted" for action in found.actions) else logging.INFO
+    """One line for each request that had to be changed. Notes and bridges are the rule after an answer was cut off."""
+    level = logging.DEBUG if all(action.kind in ("noted", "bridged") for action in found.actions) else logging.INFO
     if logger.isEnabledFor(level):
         done = ", ".join(
             f"{one.kind} {one.name} ({one.id})" if one.name else f"{one.kind} {one.id}" for one in found.actions

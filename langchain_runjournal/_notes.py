@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._pairs import is_ai, is_tool, stable_id
+from ._pairs import is_ai, is_human, is_tool, stable_id
 from ._partial import MARK, origin_of
 
 _BECAUSE: Final = {
@@ -44,7 +44,7 @@ def tell(messages: list[Any]) -> Told:
     untold: int | None = None
     for message in messages:
         if untold is not None:
-            if _is_human(message):
+            if is_human(message):
                 if origin_of(message) != NOTE:
                     told.append(out[untold].id)
                     message = _with_note(message, _note(out[untold]))
@@ -58,10 +58,6 @@ def tell(messages: list[Any]) -> Told:
     if untold is not None:
         told.append(_stand_alone(out, untold))
     return Told(out, told) if told else Told(messages, [])
-
-
-def _is_human(message: Any) -> bool:
-    return message.type in ("human", "HumanMessageChunk")
 
 
 def _note(partial: Any, quoted: bool = False) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "answer",
     "answer_id",
     "is_ai",
+    "is_human",
     "is_tool",
     "open_requests",
     "requests",
@@ -88,6 +89,11 @@ class Walk:
 def is_ai(message: Any) -> bool:
     """Whether a message comes from a model."""
     return message.type in ("ai", "AIMessageChunk")
+
+
+def is_human(message: Any) -> bool:
+    """Whether a message comes from the user."""
+    return message.type in ("human", "HumanMessageChunk")
 
 
 def is_tool(message: Any) -> bool:

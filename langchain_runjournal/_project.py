@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from . import _notes
+from . import _bridge, _notes
 from ._pairs import Known, Request, Slot, Walk, answer, is_ai, is_tool, walk
 from ._partial import origin_of
 from ._requests import ASKING, block_id, raw_calls
@@ -29,8 +29,8 @@ _SUSPECT: Final = ASKING | {"non_standard"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing that was done to a history. `kind`: recovered, synthesized, stripped, moved, duplicate, orphan or noted;
-    `id` is that of the tool call, and of the message for a note."""
+    """One thing that was done to a history. `kind`: recovered, synthesized, stripped, moved, duplicate, orphan, noted or
+    bridged; `id` is that of the tool call, of the answer for a note, and of the user's message for a bridge."""
 
     kind: str
     id: str | None
@@ -85,10 +85,20 @@ def wanted(messages: Sequence[Any]) -> list[tuple[Any, Request]]:
     return [(messages[slot.place], slot.request) for slots in pairs.slots.values() for slot in slots if _is_in_doubt(slot)]
 
 
-def project(messages: list[Any], ask: Ask, *, dangling: Dangling, orphans: Orphans, notes: bool) -> Projection:
-    """What to send of a history. `notes`: tell the model of answers that were cut off."""
-    if is_whole(messages):
-        return Projection(messages)
+def project(
+    messages: list[Any], ask: Ask, *, dangling: Dangling, orphans: Orphans, notes: bool, bridge: bool = False
+) -> Projection:
+    """What to send of a history. `notes`: tell the model of answers that were cut off. `bridge`: the model refuses a message
+    of the user behind a tool's result or behind another one, so an answer is put between them."""
+    found = Projection(messages) if is_whole(messages) else _paired(messages, ask, dangling, orphans, notes)
+    places = _bridge.gaps(found.messages) if bridge else []
+    if places:
+        actions = [Action(kind="bridged", id=found.messages[place].id) for place in places]
+        found = Projection(_bridge.bridged(found.messages, places), [*found.actions, *actions])
+    return found
+
+
+def _paired(messages: list[Any], ask: Ask, dangling: Dangling, orphans: Orphans, notes: bool) -> Projection:
     work = _Work(messages, ask, dangling)
     work.refuse(orphans)
     out: list[Any] = []

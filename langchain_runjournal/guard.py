@@ -25,6 +25,7 @@ def repair_tool_pairs(
     evidence: Evidence | None = None,
     dangling: Literal["synthesize", "strip", "hold", "raise"] = "synthesize",
     orphans: Literal["drop", "keep", "raise"] = "drop",
+    bridge: bool = False,
 ) -> list[BaseMessage]:
     """The history as a model may be given it: every tool request with its result right behind it, in the order of the calls.
 
@@ -39,11 +40,17 @@ def repair_tool_pairs(
     leaves it open, "raise" `ToolPairBroken`. Requests that nobody can run (invalid, cut off, nameless) are stripped in
     place of being answered. `orphans` is for results that answer no request in this list, for example because it was
     trimmed: providers refuse them. A second result of one call is always left out.
+
+    `bridge` is for models that refuse a message of the user behind a tool's result, or behind another one: Mistral's, and
+    those whose chat template wants the roles to alternate (docs/limits.md names them). A short answer of the model is put
+    between the two; it says that no answer was given, and `is_synthetic` knows it.
     """
     check_policies(dangling, orphans)
+    if not isinstance(bridge, bool):
+        raise InvalidArgument(name="bridge", expected="True or False", value=bridge)
     _check_messages(messages)
     ask = _nothing if evidence is None else _Given(messages, evidence)
-    return project(messages, ask, dangling=dangling, orphans=orphans, notes=False).messages
+    return project(messages, ask, dangling=dangling, orphans=orphans, notes=False, bridge=bridge).messages
 
 
 def check_policies(dangling: str, orphans: str) -> None:

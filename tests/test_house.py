@@ -25,6 +25,7 @@ PURE = [
     "_attempts",
     "_axis",
     "_blocks",
+    "_bridge",
     "_drawn",
     "_fold",
     "_forms",

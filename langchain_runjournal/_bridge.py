@@ -1,0 +1,74 @@
+"""Pure: an answer of the model where a model must have one, and none was given.
+
+Rule: for one request, never stored, always the same words at the same place. A run that is stopped in its tools leaves
+`tool, human`, one that is stopped before its first word `human, human`: some providers and chat templates refuse both. The
+words are true wherever they stand, because they say that no answer was given and not why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ._pairs import is_human, is_tool, stable_id
+from ._partial import MARK
+
+TEXT: Final = "(No answer was given here.)"
+_REFUSING: Final[dict[str, str]] = {
+    "mistralai-chat": "Mistral's API: 400 \"Unexpected role 'user' after role 'tool'\"",
+}
+"""The clients (`_llm_type`) whose provider refuses such a history, and what it answers."""
+_TEMPLATES: Final[dict[str, str]] = {
+    # vLLM, llama.cpp, LM Studio, NIM and OpenRouter render the model's own template, and hand on its refusal.
+    r"(mis|mix|minis|magis|devs|codes|voxs?)tral|pixtral": (
+        "Mistral's models, also on other servers: \"Unexpected role 'user' after role 'tool'\", or "
+        '"After the optional system message, conversation roles must alternate user and assistant roles ..."'
+    ),
+    r"gemma": 'Gemma: "Conversation roles must alternate user/assistant/user/assistant/..."',
+    r"llama-?2\b|codellama": 'Llama 2: "Conversation roles must alternate user/assistant/user/assistant/..."',
+}
+"""Models whose chat template refuses such a history, by a pattern in their name, and the words of the refusal."""
+_LENIENT: Final = frozenset({"chat-ollama", "chat-google-generative-ai"})
+"""Clients that take such a history of any model: their servers use templates of their own, or none."""
+_NAMES: Final = ("model_name", "model", "model_id")
+_TEMPLATED: Final = re.compile("|".join(_TEMPLATES), re.IGNORECASE)
+
+
+def is_needed(model: Any) -> bool:
+    """Whether a chat model is known to refuse a message of the user behind a tool's result, or behind another one."""
+    client = _said(model, "_llm_type")
+    if client in _REFUSING:
+        return True
+    return client not in _LENIENT and any(_TEMPLATED.search(_said(model, name)) for name in _NAMES)
+
+
+def _said(model: Any, name: str) -> str:
+    try:
+        found = getattr(model, name, None)
+    except Exception:  # noqa: BLE001 - a wrapper may make its model only now, and fail
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def gaps(messages: Sequence[Any]) -> list[int]:
+    """The places of the user's messages that stand right behind a tool's result, or behind another message of the user."""
+    found = []
+    before: Any = None
+    for place, message in enumerate(messages):
+        if before is not None and is_human(message) and (is_human(before) or is_tool(before)):
+            found.append(place)
+        before = message
+    return found
+
+
+def bridged(messages: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    """The messages with an answer of the model in front of each of these places."""
+    from langchain_core.messages import AIMessage
+
+    out = list(messages)
+    for place in reversed(places):
+        id = stable_id("rjb-", f"{messages[place].id or place}|bridge")
+        mark = {"v": 1, "origin": "synthetic", "reason": "bridge"}
+        out.insert(place, AIMessage(TEXT, id=id, additional_kwargs={MARK: mark}))
+    return out
