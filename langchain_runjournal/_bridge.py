@@ -21,7 +21,7 @@ _REFUSING: Final[dict[str, str]] = {
 """The clients (`_llm_type`) whose provider refuses such a history, and what it answers."""
 _TEMPLATES: Final[dict[str, str]] = {
     # vLLM, llama.cpp, LM Studio, NIM and OpenRouter render the model's own template, and hand on its refusal.
-    r"(mis|mix|minis|magis|devs|codes|voxs?)tral|pixtral": (
+    r"(mis|mix|minis|magis|devs|codes|vox)tral|pixtral": (
         "Mistral's models, also on other servers: \"Unexpected role 'user' after role 'tool'\", or "
         '"After the optional system message, conversation roles must alternate user and assistant roles ..."'
     ),

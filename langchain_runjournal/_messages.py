@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _forms
+from . import _bytes, _forms
 from ._partial import origin_of
 from ._translate import Data
 
@@ -34,13 +34,14 @@ def as_messages(found: Sequence[Any]) -> list[BaseMessage]:
 
 
 def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
-    """LangChain's objects. One that cannot be read any more is left out with a warning, and not the rest with it."""
+    """LangChain's objects, with the bytes that they had. One that cannot be read any more is left out with a warning, and
+    not the rest with it."""
     from langchain_core.messages import messages_from_dict
 
     messages: list[BaseMessage] = []
     for data in found:
         try:
-            messages += messages_from_dict([data])
+            messages += messages_from_dict([_bytes.read(data)])
         except Exception:
             logger.warning("a message of run %s cannot be read; its event holds it", run_id, exc_info=True)
     return messages

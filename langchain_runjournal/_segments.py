@@ -20,6 +20,7 @@ from itertools import accumulate, chain, pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple, cast
 
+from ._bytes import written
 from .events import DELTA, MARKS, Event, Kind, is_utf8, thaw_events
 
 
@@ -45,8 +46,8 @@ class Segment(NamedTuple):
 def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
     """The JSON of one event's data, in a form that is always valid UTF-8.
 
-    What JSON cannot hold becomes its repr: a journal that refuses an event because of one odd object would lose the rest
-    of it too. Does not raise.
+    Bytes are kept (see `_bytes`). Anything else that JSON cannot hold becomes its repr: a journal that refuses an event
+    because of one odd object would lose the rest of it too. Does not raise.
     """
     if isinstance(data, str):
         return encode_text(data)
@@ -157,8 +158,10 @@ def merge(segments: Sequence[Segment]) -> Segment:
     return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
 
 
-def _message(value: object) -> Any:
-    """A message of LangChain, as LangChain's own dict; anything else is no JSON."""
+def _json_of(value: object) -> Any:
+    """Bytes, and a message of LangChain as LangChain's own dict; anything else is no JSON."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return written(value)
     # Looked up, not imported: where LangChain has not been, there is no message either.
     langchain = sys.modules.get("langchain_core.messages")
     if langchain is not None and isinstance(value, langchain.BaseMessage):
@@ -166,7 +169,7 @@ def _message(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_message).encode
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_json_of).encode
 _DEEPEST = 100
 _LONGEST_INT = 10_000
 
@@ -184,7 +187,7 @@ def _plain(value: Any, depth: int) -> Any:
         if isinstance(value, (list, tuple, set, frozenset)):
             return [_plain(item, depth + 1) for item in value]
     with contextlib.suppress(Exception):  # no message, or one that cannot be written: its repr, then
-        return _plain(_message(value), depth + 1)
+        return _plain(_json_of(value), depth + 1)
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - the repr of a user's object may do anything

@@ -26,6 +26,7 @@ PURE = [
     "_axis",
     "_blocks",
     "_bridge",
+    "_bytes",
     "_drawn",
     "_fold",
     "_forms",

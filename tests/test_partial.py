@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -142,6 +144,28 @@ def test_requests_are_told_of_and_not_made(journal: RunJournal) -> None:
         "disconnect",
         "openai",
     )
+
+
+@pytest.mark.parametrize("odd", [{}, {"odd": object}], ids=["bytes only", "beside something that is no JSON"])
+@pytest.mark.parametrize("place", [":memory:", "runs.db"])
+def test_bytes_of_a_message_come_back(place: str, odd: dict[str, Any], tmp_path: Path) -> None:
+    """Gemini keeps its audio in `additional_kwargs` as bytes, Bedrock its pictures in blocks; look-alikes stay."""
+    audio = bytes(range(256)) * 8
+    other = {"runjournal_bytes": "no base64!", "also": {"runjournal_bytes": "AAAA", "beside": 1}}
+    content: list[Any] = [{"type": "text", "text": "Hear"}, {"image": {"source": {"bytes": bytearray(b"\xff\xd8")}}}]
+    said = AIMessage(content, additional_kwargs={"audio": audio, "also": [audio[:3], other], **odd})
+    with RunJournal(place if place == ":memory:" else str(tmp_path / place)) as journal:
+        config: Any = {"callbacks": [JournalCallbackHandler(journal)], "run_id": uuid4()}
+        GenericFakeChatModel(messages=iter([said])).invoke("?", config)
+        journal.flush()
+        (message,) = [one for one in journal.transcript(str(config["run_id"])) if isinstance(one, AIMessage)]
+        assert message.content == content
+        assert {key: message.additional_kwargs[key] for key in ("audio", "also")} == {
+            "audio": audio,
+            "also": [audio[:3], other],
+        }
+        # What is read as JSON is JSON.
+        json.dumps([event.to_dict() for event in journal.read(str(config["run_id"]))])
 
 
 def drive(journal: RunJournal, chunks: list[AIMessageChunk]) -> str:
