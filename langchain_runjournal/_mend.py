@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ._call_ids import with_ids
 from ._pairs import Known, Request, answer, is_tool, walk
 from ._partial import origin_of
 from ._project import is_whole
 from ._translate import Data
 
 _ALL: Final = "__remove_all__"
+_NO_ID: Final = frozenset({"", "None"})
+"""What the id of a result is read as that has none."""
 Ask = Callable[[Any, Request], Known]
 
 
@@ -53,24 +56,27 @@ class Mended:
     """An int is the place that the message had, anything else is new."""
     added: list[Any] = field(default_factory=list)
     moved: int = 0
+    named: int = 0
+    """How many messages have got ids for calls, or for results, that had none."""
     at_end: bool = True
     """Whether nothing changes but for what is added at the end."""
 
 
 def is_broken(thread: Sequence[Any], given: Given | None = None) -> bool:
     """Whether a provider would refuse the thread for a request without its results."""
-    return not is_whole(thread) and bool(_wounds(thread, given or Given()))
+    return not is_whole(thread) and bool(_wounds(thread, with_ids(thread), given or Given()))
 
 
 def wanted(thread: Sequence[Any], given: Given | None = None) -> list[tuple[Any, Request]]:
     """The requests without a result, each with its message."""
-    found = _wounds(thread, given or Given())
+    found = _wounds(thread, with_ids(thread), given or Given())
     return [(thread[place], request) for place, (missing, _) in found.items() for request in missing]
 
 
 def mend(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> Mended:
-    """The thread with every request answered, right behind it."""
-    wounds = _wounds(thread, given or Given())
+    """The thread with every request answered, right behind it, and every request with an id."""
+    old, thread = thread, with_ids(thread)
+    wounds = _wounds(old, thread, given or Given())
     moves = {place for _, displaced in wounds.values() for place in displaced}
     behind: dict[int, list[Any]] = {}
     done = Mended(moved=len(moves))
@@ -84,7 +90,9 @@ def mend(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> Mended:
     stale = _stale(thread, moves)
     for place in range(len(thread)):
         if place not in moves and place not in stale:
-            done.order.append(place)
+            is_named = thread[place] is not old[place]
+            done.order.append(thread[place] if is_named else place)
+            done.named += is_named
         done.order += behind.get(place, [])
     done.at_end = not moves and done.order[: len(thread)] == list(range(len(thread)))
     return done
@@ -97,20 +105,22 @@ def _stale(thread: Sequence[Any], moves: set[int]) -> set[int]:
     return {at for at in copies if origin_of(thread[at]) == "synthetic" and thread[at].tool_call_id in moved}
 
 
-def _wounds(thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request], list[int]]]:
-    """By the place of their message: the requests without a result, and the places of results that came too late."""
+def _wounds(old: Sequence[Any], thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request], list[int]]]:
+    """By the place of their message: the requests without a result, and the places of results that came too late. A message
+    that had calls without ids is there in any case. `old` is the thread without the ids that were made."""
     found: dict[int, tuple[list[Request], list[int]]] = {}
     if given.is_whole_thread:
         return found
     answered = given.results | _in_blocks(thread)
     for place, slots in walk(thread).slots.items():
-        if thread[place].id and thread[place].id in given.replaced:
+        is_named = thread[place] is not old[place]
+        if (thread[place].id and thread[place].id in given.replaced) or (is_named and given.results & _NO_ID):
             continue
         is_answered = any(slot.request.id in given.results for slot in slots if slot.result is None)
         missing = [
             slot.request
             for slot in slots
-            # What has no id or no name reaches no provider as a request; its answer would stand alone.
+            # What has no name reaches no provider as a request; its answer would stand alone.
             if slot.result is None and slot.request.id and slot.request.name and slot.request.id not in answered
         ]
         if is_answered and not given.says_more:
@@ -120,7 +130,7 @@ def _wounds(thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request
             for slot in slots
             if slot.result is not None and any(one.type == "human" for one in thread[place + 1 : slot.result])
         ]
-        if missing or displaced:
+        if missing or displaced or is_named:
             found[place] = (missing, displaced)
     return found
 

@@ -78,7 +78,7 @@ class Mender:
         thread = as_messages(found)
         known = yield from self._known(thread_id, wanted(thread, given))
         done = mend(thread, lambda message, request: known.get((message.id, str(request.id)), Known()), given)
-        if not done.added and not done.moved:
+        if not done.added and not done.moved and not done.named:
             return Mending(state=state)
         step, problem = _step(shape, state.values, found, done)
         if problem is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from . import _bridge, _notes
+from ._call_ids import with_ids
 from ._pairs import Known, Request, Slot, Walk, answer, is_ai, is_tool, walk
 from ._partial import origin_of
 from ._requests import ASKING, block_id, raw_calls
@@ -99,10 +100,11 @@ def project(
 
 
 def _paired(messages: list[Any], ask: Ask, dangling: Dangling, orphans: Orphans, notes: bool) -> Projection:
-    work = _Work(messages, ask, dangling)
+    named = with_ids(messages)
+    work = _Work(named, ask, dangling)
     work.refuse(orphans)
     out: list[Any] = []
-    for place, message in enumerate(messages):
+    for place, message in enumerate(named):
         if place in work.pairs.slots:
             out += work.block(place)
         elif not is_tool(message) or (orphans == "keep" and place in work.pairs.orphans):
@@ -147,7 +149,8 @@ class _Work:
         request = slot.request
         known = self.known[slot.place].get(slot.request.index, _NOTHING)
         if request.id is None or request.name is None:
-            # No provider takes it, so it cannot be answered either.
+            # Without a name it is a request that no provider takes, and nothing can answer it. Without an id it stands in
+            # some other place than LangChain's own lists: which call it is a copy of is not known.
             return "hold" if self.dangling == "hold" else "strip"
         if known.result is not None:
             return "recover"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from ._call_ids import with_ids
 from ._pairs import Known, Request, answer, is_ai, open_requests, requests, walk
 from ._partial import MARK, origin_of
 from ._transcript import Task
@@ -80,7 +81,7 @@ def plan(
         is_missing = place > last if task is None else task in left
         # A part of an answer has been in no checkpoint: the graph cannot have taken it out.
         if is_missing or origin_of(message) == "partial":
-            ours = _named(message, run_id, place)
+            (ours,) = with_ids([_named(message, run_id, place)])
             found.add.append(ours)
             found.add += [answer(ours, one, ask(ours, one)) for one in requests(ours) if _is_answerable(one)]
     return found
@@ -156,7 +157,8 @@ def _kind(message: Any) -> str:
 
 
 def _is_answerable(request: Request) -> bool:
-    # What has no id or no name reaches no provider as a request; its answer would stand alone.
+    # A request without an id that stands in the thread gets one before the next message (`_mend`). What has no name
+    # reaches no provider as a request; its answer would stand alone.
     return bool(request.id) and bool(request.name)
 
 

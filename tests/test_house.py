@@ -27,6 +27,7 @@ PURE = [
     "_blocks",
     "_bridge",
     "_bytes",
+    "_call_ids",
     "_drawn",
     "_fold",
     "_forms",
