@@ -71,7 +71,10 @@ def received(block: Any, provider: Any) -> Any | None:
         return None
     if block.get("type") == "non_standard":
         return {**_without(block, "index"), "value": _without(inner, "index")}
-    is_item = kind == "text" or (kind == "image" and str(inner.get("id")).startswith("ig_"))
+    if kind == "text":
+        # Two blocks with one index have been put together there, where a package numbers a thought and a text alike.
+        return _without(inner, "index", "id", "thinking", "reasoning")
+    is_item = kind == "image" and str(inner.get("id")).startswith("ig_")
     return _without(inner, "index", "id") if is_item else _without(inner, "index")
 
 

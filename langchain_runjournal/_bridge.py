@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ._pairs import is_human, is_tool, stable_id
 from ._partial import MARK
 
+Behind: TypeAlias = frozenset[str]
+"""What a model refuses a message of the user behind: `tool` results, other messages of the user (`human`)."""
+NOTHING: Final[Behind] = frozenset()
+BOTH: Final[Behind] = frozenset({"tool", "human"})
 TEXT: Final = "(No answer was given here.)"
-_REFUSING: Final[dict[str, str]] = {
-    "mistralai-chat": "Mistral's API: 400 \"Unexpected role 'user' after role 'tool'\"",
+_REFUSING: Final[dict[str, Behind]] = {
+    # Mistral's API: 400 "Unexpected role 'user' after role 'tool'". It puts messages of the user together by itself.
+    "mistralai-chat": frozenset({"tool"}),
 }
-"""The clients (`_llm_type`) whose provider refuses such a history, and what it answers."""
+"""The clients (`_llm_type`) whose provider refuses such a history."""
 _TEMPLATES: Final[dict[str, str]] = {
     # vLLM, llama.cpp, LM Studio, NIM and OpenRouter render the model's own template, and hand on its refusal.
     r"(mis|mix|minis|magis|devs|codes|vox)tral|pixtral": (
@@ -35,12 +40,13 @@ _NAMES: Final = ("model_name", "model", "model_id")
 _TEMPLATED: Final = re.compile("|".join(_TEMPLATES), re.IGNORECASE)
 
 
-def is_needed(model: Any) -> bool:
-    """Whether a chat model is known to refuse a message of the user behind a tool's result, or behind another one."""
+def needed(model: Any) -> Behind:
+    """What a chat model is known to refuse a message of the user behind; by its client, and else by its name."""
     client = _said(model, "_llm_type")
     if client in _REFUSING:
-        return True
-    return client not in _LENIENT and any(_TEMPLATED.search(_said(model, name)) for name in _NAMES)
+        return _REFUSING[client]
+    is_strict = client not in _LENIENT and any(_TEMPLATED.search(_said(model, name)) for name in _NAMES)
+    return BOTH if is_strict else NOTHING
 
 
 def _said(model: Any, name: str) -> str:
@@ -51,14 +57,15 @@ def _said(model: Any, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def gaps(messages: Sequence[Any]) -> list[int]:
-    """The places of the user's messages that stand right behind a tool's result, or behind another message of the user."""
+def gaps(messages: Sequence[Any], behind: Behind) -> list[int]:
+    """The places of the user's messages that stand right `behind` such a message."""
     found = []
-    before: Any = None
-    for place, message in enumerate(messages):
-        if before is not None and is_human(message) and (is_human(before) or is_tool(before)):
+    was_refused = False
+    for place, message in enumerate(messages if behind else ()):
+        user = is_human(message)
+        if was_refused and user:
             found.append(place)
-        before = message
+        was_refused = "human" in behind if user else "tool" in behind and is_tool(message)
     return found
 
 

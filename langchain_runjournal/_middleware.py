@@ -33,9 +33,9 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     knows. `dangling` and `orphans` are as for `repair_tool_pairs`. `notes`: answers that were cut off are followed by a
     short note to the model, in the user's next message or alone, that says so and why; it is not stored.
 
-    `bridge`: behind a tool's result or a message of the user, another message of the user is preceded by a short answer of
-    the model, which says that none was given and is not stored. "auto" does so for models that are known to refuse such a
-    history: Mistral's on any server, Gemma and Llama 2.
+    `bridge`: a message of the user that stands right behind a tool's result, or behind another one, is preceded by a short
+    answer of the model, which says that none was given and is not stored. "auto" does so for models that are known to refuse
+    such a history (docs/limits.md names them): Mistral's on any server, Gemma and Llama 2.
     """
 
     def __init__(
@@ -90,10 +90,12 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         return await handler(self._made_whole(request, knowledge))
 
     def _is_whole(self, request: ModelRequest[Any]) -> bool:
-        return is_whole(request.messages) and not (self._bridges(request) and _bridge.gaps(request.messages))
+        return is_whole(request.messages) and not _bridge.gaps(request.messages, self._bridges(request))
 
-    def _bridges(self, request: ModelRequest[Any]) -> bool:
-        return _bridge.is_needed(request.model) if isinstance(self._bridge, str) else self._bridge
+    def _bridges(self, request: ModelRequest[Any]) -> _bridge.Behind:
+        if isinstance(self._bridge, str):
+            return _bridge.needed(request.model)
+        return _bridge.BOTH if self._bridge else _bridge.NOTHING
 
     def _look_up(self, request: ModelRequest[Any]) -> Callable[[], _Knowledge] | None:
         """What to call to learn what the journal knows; None if there is nothing to ask, or nobody."""

@@ -87,12 +87,18 @@ def wanted(messages: Sequence[Any]) -> list[tuple[Any, Request]]:
 
 
 def project(
-    messages: list[Any], ask: Ask, *, dangling: Dangling, orphans: Orphans, notes: bool, bridge: bool = False
+    messages: list[Any],
+    ask: Ask,
+    *,
+    dangling: Dangling,
+    orphans: Orphans,
+    notes: bool,
+    bridge: _bridge.Behind = _bridge.NOTHING,
 ) -> Projection:
-    """What to send of a history. `notes`: tell the model of answers that were cut off. `bridge`: the model refuses a message
-    of the user behind a tool's result or behind another one, so an answer is put between them."""
+    """What to send of a history. `notes`: tell the model of answers that were cut off. `bridge`: what the model refuses a
+    message of the user behind, so that an answer is put between them."""
     found = Projection(messages) if is_whole(messages) else _paired(messages, ask, dangling, orphans, notes)
-    places = _bridge.gaps(found.messages) if bridge else []
+    places = _bridge.gaps(found.messages, bridge)
     if places:
         actions = [Action(kind="bridged", id=found.messages[place].id) for place in places]
         found = Projection(_bridge.bridged(found.messages, places), [*found.actions, *actions])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from . import _bridge
 from ._pairs import Known, Request
 from ._project import DANGLING, ORPHANS, project, wanted
 from .errors import ExtraMissing, InvalidArgument
@@ -50,7 +51,8 @@ def repair_tool_pairs(
         raise InvalidArgument(name="bridge", expected="True or False", value=bridge)
     _check_messages(messages)
     ask = _nothing if evidence is None else _Given(messages, evidence)
-    return project(messages, ask, dangling=dangling, orphans=orphans, notes=False, bridge=bridge).messages
+    behind = _bridge.BOTH if bridge else _bridge.NOTHING
+    return project(messages, ask, dangling=dangling, orphans=orphans, notes=False, bridge=behind).messages
 
 
 def check_policies(dangling: str, orphans: str) -> None:

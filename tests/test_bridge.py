@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import errors, guard, is_synthetic, repair_tool_pairs
-from langchain_runjournal._bridge import is_needed
+from langchain_runjournal._bridge import BOTH, NOTHING, gaps, needed
 
 from ._agents import words
 from ._histories import history
@@ -80,9 +80,9 @@ def test_bridges_have_ids_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "name", "needed"),
+    ("client", "name", "strict"),
     [
-        ("mistralai-chat", "some-tuned-model", True),
+        ("mistralai-chat", "some-tuned-model", False),
         ("openai-chat", "mistralai/Devstral-Small-2-24B-Instruct-2512", True),
         ("openai-chat", "ministral-3b", True),
         ("openai-chat", "open-mixtral-8x22b", True),
@@ -99,11 +99,12 @@ def test_bridges_have_ids_of_their_own() -> None:
         (None, None, False),
     ],
 )
-def test_models_are_known_by_their_client_or_their_name(client: Any, name: Any, needed: bool) -> None:
+def test_models_are_known_by_their_client_or_their_name(client: Any, name: Any, strict: bool) -> None:
     """Mistral's on every server, and models whose chat template refuses; not on servers that use no such template."""
-    assert is_needed(SimpleNamespace(_llm_type=client, model_name=name)) == needed
-    assert is_needed(SimpleNamespace(_llm_type=client, model=name)) == needed
-    assert is_needed(SimpleNamespace(_llm_type=client, model_id=name)) == needed
+    behind = {"tool"} if client == "mistralai-chat" else BOTH if strict else NOTHING
+    assert needed(SimpleNamespace(_llm_type=client, model_name=name)) == behind
+    assert needed(SimpleNamespace(_llm_type=client, model=name)) == behind
+    assert needed(SimpleNamespace(_llm_type=client, model_id=name)) == behind
 
 
 def test_a_model_that_cannot_be_asked_needs_none() -> None:
@@ -113,23 +114,23 @@ def test_a_model_that_cannot_be_asked_needs_none() -> None:
         def __getattr__(self, name: str) -> Any:
             raise ImportError(name)
 
-    assert not is_needed(Wrapper())
+    assert needed(Wrapper()) == NOTHING
 
 
 def test_the_real_clients_are_known() -> None:
     """By what the packages call themselves."""
     openai = pytest.importorskip("langchain_openai")
-    assert is_needed(openai.ChatOpenAI(model="devstral-small-2", api_key="none"))
-    assert not is_needed(openai.ChatOpenAI(model="gpt-5", api_key="none"))
+    assert needed(openai.ChatOpenAI(model="devstral-small-2", api_key="none")) == BOTH
+    assert needed(openai.ChatOpenAI(model="gpt-5", api_key="none")) == NOTHING
     anthropic = pytest.importorskip("langchain_anthropic")
-    assert not is_needed(anthropic.ChatAnthropic(model="claude-x", api_key="none"))
+    assert needed(anthropic.ChatAnthropic(model="claude-x", api_key="none")) == NOTHING
 
 
 def test_the_real_client_of_mistral_is_known() -> None:
-    """And what it sends is in the order that Mistral takes."""
+    """And what it sends is in the order that Mistral takes, which puts messages of the user together by itself."""
     mistral = pytest.importorskip("langchain_mistralai")
     model = mistral.ChatMistralAI(api_key="none")
-    assert is_needed(model)
+    assert gaps(history("U U A(c1) T(c1) U"), needed(model)) == [4]
     sent = model._create_message_dicts(repair_tool_pairs(history("U A(c1) T(c1) U"), bridge=True), None)[0]
     assert [one["role"] for one in sent] == ["user", "assistant", "tool", "assistant", "user"]
 
@@ -190,6 +191,19 @@ def test_a_model_that_refuses_gets_an_answer(text: str, is_async: bool, caplog: 
     assert [shape(request).count("b") for request in model.seen] == [1, 1]
     assert model.seen[1][: len(model.seen[0])] == model.seen[0]
     assert all(record.levelno == logging.DEBUG or "synthesized" in record.message for record in caplog.records)
+
+
+def test_mistrals_api_gets_the_users_messages_as_they_are() -> None:
+    """It takes them side by side; only behind a tool's result does it want an answer."""
+
+    class Mistral(Watched):
+        @property
+        def _llm_type(self) -> str:
+            return "mistralai-chat"
+
+    model = Mistral(scripts=[words("done")], seen=[])
+    agent_of(model, guard.ToolPairGuard()).invoke({"messages": history("U U A(c1) T(c1) U U")})
+    assert shape(model.seen[0]) == "hhatbhh"
 
 
 @pytest.mark.parametrize(("name", "bridge", "bridged"), [("gpt-5", "auto", 0), ("gpt-5", True, 1), ("devstral", False, 0)])

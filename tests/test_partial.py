@@ -347,6 +347,7 @@ WORDS = {"type": "text", "text": "said"}
             [{"type": "text", "text": "a"}, {"type": "image", "url": "u"}, {"type": "text", "text": "b"}],
         ),
         ([WORDS, WORDS], {}, [WORDS, WORDS]),
+        ([{**WORDS, "index": 1, "thinking": [{"type": "text", "text": "hm"}]}], {}, [WORDS]),
         ([WORDS, {"type": "function_call_signature", "signature": "s", "index": 0}], {}, [WORDS]),
         ([{"type": "function_call_signature", "signature": "s", "index": 0}], {}, None),
     ],
