@@ -9,15 +9,19 @@ that was cut off.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ._requests import ASKING, unwrapped
 
 THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 """The blocks of a content in which a model thinks, and does not speak."""
-SERVER_CALLS: Final = frozenset({"server_tool_use", "server_tool_call", "server_tool_call_chunk", "mcp_tool_use"})
+SERVER_CALLS: Final = frozenset(
+    {"server_tool_use", "server_tool_call", "server_tool_call_chunk", "mcp_tool_use", "executable_code"}
+)
 """The blocks that ask the provider itself to do something."""
+_RESULTS: Final = ("_tool_result", "code_execution_result")
+"""How the kinds of their results end, of those that name no request as well."""
 _ITEMS: Final = frozenset(
     {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_output", "compaction"}
 )
@@ -29,9 +33,29 @@ _ITEM_IDS: Final = ("ws_", "fs_", "ci_", "mcp_", "mcpl_", "ig_", "tsc_", "tso_")
 """How the ids of OpenAI's items begin. Anthropic's begin with `srvtoolu_` and `mcptoolu_`."""
 
 
-def answers(block: Mapping[str, Any]) -> Any:
-    """The id of the request that a block is the result of, if it is one."""
+def is_result(block: Mapping[str, Any]) -> bool:
+    """Whether a block, unwrapped, is the result of a call."""
+    return bool(_answers(block)) or str(block.get("type")).endswith(_RESULTS)
+
+
+def _answers(block: Mapping[str, Any]) -> Any:
+    """The id of the request that a block is the result of, where it names one."""
     return block.get("tool_use_id") or block.get("tool_call_id")
+
+
+def paired(blocks: Sequence[Any]) -> set[int]:
+    """The places of the provider's own calls that have a result, and of these results. `blocks` are unwrapped. Gemini's
+    results name no call: they belong to the one right before them."""
+    kinds = [block.get("type") if isinstance(block, Mapping) else None for block in blocks]
+    calls = {block.get("id"): at for at, block in enumerate(blocks) if kinds[at] in SERVER_CALLS}
+    found: set[int] = set()
+    for place, block in enumerate(blocks):
+        if isinstance(block, Mapping) and is_result(block):
+            named = calls.get(_answers(block)) if _answers(block) else None
+            before = place - 1 if place and kinds[place - 1] in SERVER_CALLS and not _answers(block) else None
+            call = before if named is None else named
+            found |= {call, place} if call is not None else set()
+    return found
 
 
 def is_hidden(block: Mapping[str, Any]) -> bool:
@@ -39,7 +63,7 @@ def is_hidden(block: Mapping[str, Any]) -> bool:
     kind = str(block.get("type"))
     if kind == "image_generation_call":
         return not block.get("result")
-    return kind in THINKING or kind in SERVER_CALLS or kind in _ITEMS or _is_call(kind) or bool(answers(block))
+    return kind in THINKING or kind in SERVER_CALLS or kind in _ITEMS or _is_call(kind) or is_result(block)
 
 
 def _is_call(kind: str) -> bool:
@@ -61,7 +85,7 @@ def received(block: Any, provider: Any) -> Any | None:
     kind = str(inner.get("type"))
     if kind == "image_generation_call":
         return _picture(inner)
-    if kind in SERVER_CALLS or answers(inner):
+    if kind in SERVER_CALLS or is_result(inner):
         if _is_item(inner, provider):
             return None
         inner = inner if kind != "server_tool_call_chunk" else _ended(inner)
@@ -80,7 +104,7 @@ def received(block: Any, provider: Any) -> Any | None:
 
 def _is_item(block: Mapping[str, Any], provider: Any) -> bool:
     """Whether a call of a provider's tool, or its result, comes from an item of OpenAI's Responses API, in standard form."""
-    id = answers(block) or block.get("id")
+    id = _answers(block) or block.get("id")
     return provider in _ITEM_PROVIDERS or (isinstance(id, str) and id.startswith(_ITEM_IDS))
 
 

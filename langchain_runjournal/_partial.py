@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from ._blocks import SERVER_CALLS, THINKING, answers, in_one_form, is_hidden, received
+from ._blocks import SERVER_CALLS, THINKING, in_one_form, is_hidden, is_result, paired, received
 from ._requests import unwrapped
 from ._translate import Data
 
@@ -87,30 +87,27 @@ def _kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[A
         return content if is_visible(content) else None
     provider = metadata.get("model_provider")
     blocks = [block for one in content if (block := received(one, provider)) is not None]
-    opened = [inner for inner in map(unwrapped, blocks) if isinstance(inner, Mapping)]
-    answered = {answers(block) for block in opened} - {None}
-    paired = answered & {block.get("id") for block in opened if block.get("type") in SERVER_CALLS}
+    opened = [unwrapped(block) for block in blocks]
+    pairs = paired(opened)
     kept: list[Any] = []
     follows = False
-    for block in reversed(blocks):
-        if _may_stay(unwrapped(block), paired, follows):
-            kept.append(block)
-            follows = follows or not _is_blank(block)
+    for place in reversed(range(len(blocks))):
+        if place in pairs or _may_stay(opened[place], follows):
+            kept.append(blocks[place])
+            follows = follows or not _is_blank(blocks[place])
     kept.reverse()
     return in_one_form(kept, metadata) if is_visible(kept) else None
 
 
-def _may_stay(block: Any, paired: set[Any], follows: bool) -> bool:
-    """Whether a block can be sent back to the provider. `follows`: something that can comes behind it."""
+def _may_stay(block: Any, follows: bool) -> bool:
+    """Whether a block that is in no pair can be sent back to the provider. `follows`: something that can comes behind it."""
     if isinstance(block, str):
         return True
     kind = block.get("type")
     if kind in THINKING:
         # A signature is the last thing that a thought gets, and a thought may not be the last thing that is said.
         return follows and is_signed(block)
-    if kind in SERVER_CALLS:
-        return block.get("id") in paired
-    return not answers(block) or answers(block) in paired
+    return kind not in SERVER_CALLS and not is_result(block)
 
 
 def _is_blank(block: Any) -> bool:

@@ -328,6 +328,10 @@ STANDARD = {"model_provider": "anthropic", "output_version": "v1"}
 SEALED = {"type": "non_standard", "value": {"type": "redacted_thinking", "data": "x", "index": 1}, "index": 1}
 UNSEALED = {"type": "non_standard", "value": {"type": "redacted_thinking"}, "index": 1}
 WORDS = {"type": "text", "text": "said"}
+CODE = {"type": "executable_code", "executable_code": "1", "language": "PYTHON", "id": "u1"}
+RESULT = {"type": "code_execution_result", "code_execution_result": "1", "outcome": 1, "tool_call_id": ""}
+CODE_V1 = {"type": "server_tool_call", "name": "code_interpreter", "args": {"code": "1"}, "id": "u1"}
+RESULT_V1 = {"type": "server_tool_result", "tool_call_id": "", "status": "success", "output": "1"}
 
 
 @pytest.mark.parametrize(
@@ -348,6 +352,13 @@ WORDS = {"type": "text", "text": "said"}
         ),
         ([WORDS, WORDS], {}, [WORDS, WORDS]),
         ([{**WORDS, "index": 1, "thinking": [{"type": "text", "text": "hm"}]}], {}, [WORDS]),
+        ([CODE], {}, None),
+        ([CODE, RESULT], {}, None),
+        ([CODE, WORDS], {}, [WORDS]),
+        ([RESULT, WORDS], {}, [WORDS]),
+        (["", CODE, "", RESULT, "so"], {}, [CODE, RESULT, {"type": "text", "text": "so"}]),
+        ([CODE_V1, RESULT_V1, WORDS], STANDARD, [CODE_V1, RESULT_V1, WORDS]),
+        ([CODE_V1, WORDS, RESULT_V1, WORDS], STANDARD, [WORDS, WORDS]),
         ([WORDS, {"type": "function_call_signature", "signature": "s", "index": 0}], {}, [WORDS]),
         ([{"type": "function_call_signature", "signature": "s", "index": 0}], {}, None),
     ],
