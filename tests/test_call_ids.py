@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import operator
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach, is_synthetic, repair_tool_pairs
 from langchain_runjournal._call_ids import with_ids
@@ -144,3 +147,21 @@ def test_the_next_message_of_an_agent_finds_ids() -> None:
     assert problems(model.seen[1]) == []
     assert ids(after) == ["id0", "id0"]
     assert is_synthetic(after[2])
+
+
+def test_lists_of_dicts_get_ids_too() -> None:
+    """In their own form; a node that executes no tool leaves such calls open."""
+    call = {"id": None, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    class State(TypedDict):
+        messages: Annotated[list[Any], operator.add]
+
+    graph = StateGraph(State)
+    graph.add_node("ask", lambda state: {"messages": [{"role": "assistant", "content": "Look", "tool_calls": [call]}]})
+    with RunJournal(":memory:") as journal:
+        agent = attach(graph.add_edge(START, "ask").compile(checkpointer=InMemorySaver()), journal)
+        agent.invoke({"messages": [{"role": "user", "content": "u"}]}, THREAD)
+        after = agent.invoke({"messages": [{"role": "user", "content": "v"}]}, THREAD)["messages"]
+    assert [one["role"] for one in after] == ["user", "assistant", "tool", "user", "assistant"]
+    assert after[2]["tool_call_id"] == after[1]["tool_calls"][0]["id"]
+    assert after[2]["tool_call_id"].startswith("call_")

@@ -87,8 +87,10 @@ def settled(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> Co
     config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     assert_type(record_partial_ai_message(attached, config, AIMessage("half"), cause="disconnect"), bool)
     assert_type(record_partial_ai_message(saver, config, AIMessageChunk(content="half")), bool)
-    assert_type(repair_tool_pairs([], evidence={"c1": ToolMessage("done", tool_call_id="c1")}), list[BaseMessage])
-    create_agent(GenericFakeChatModel(messages=iter(())), middleware=[ToolPairGuard(journal, notes=False)])
+    assert_type(
+        repair_tool_pairs([], evidence={"c1": ToolMessage("done", tool_call_id="c1")}, bridge=True), list[BaseMessage]
+    )
+    create_agent(GenericFakeChatModel(messages=iter(())), middleware=[ToolPairGuard(journal, notes=False, bridge="auto")])
     attach(graph, journal, settle="sometimes")  # type: ignore[arg-type]
     attach(GenericFakeChatModel(messages=iter(())), journal)  # type: ignore[type-var]
     return attached
