@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from ._blocks import SERVER_CALLS, THINKING, in_one_form, is_hidden, is_result, paired, received
+from ._blocks import SERVER_CALLS, in_one_form, is_hidden, is_result, paired, received
+from ._blocks import THINKING as THINKING
 from ._requests import unwrapped
 from ._translate import Data
 

@@ -159,7 +159,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
 
 
 def _json_of(value: object) -> Any:
-    """Bytes, and a message of LangChain as LangChain's own dict; anything else is no JSON."""
+    """Encode bytes, and a message of LangChain as its own dict. Raise TypeError for anything else."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return written(value)
     # Looked up, not imported: where LangChain has not been, there is no message either.

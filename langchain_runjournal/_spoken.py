@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._blocks import THINKING
-from ._partial import is_final
+from ._partial import THINKING, is_final
 from ._requests import requested
 from ._streamed import Streamed
 from .events import visible_text

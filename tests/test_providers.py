@@ -357,7 +357,7 @@ SEALED = [(_wires.TEXT, ["Well"]), (_wires.SEALED, []), (_wires.TEXT, [" then"])
 @pytest.mark.parametrize("version", ["v0", "v1"])
 @pytest.mark.parametrize("blocks", [SERVED, SEALED, SEALED[1:2]], ids=["search", "sealed", "only sealed"])
 def test_a_cut_of_anthropics_leaves_what_it_takes(version: str, blocks: Any) -> None:
-    """Its own tools go as pairs or not at all, never as chunks; a sealed thought is no answer and never the end."""
+    """Its own tools go as pairs or not at all, never as chunks; a sealed thought does not count as an answer."""
     model = _wires.anthropic(_wires.anthropic_events(*blocks), output_version=version)
     left = list(_partials(model, tools=[{"type": "web_search_20250305", "name": "web_search"}]))
     asked = HumanMessage("and then?")
