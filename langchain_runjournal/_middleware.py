@@ -11,6 +11,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState, ModelRequest, ModelResponse
 
 from ._journal import RunJournal
+from ._on_cut import OnCut
 from ._pairs import Known, Request
 from ._project import Projection, is_whole, project, wanted
 from .errors import InvalidArgument
@@ -31,6 +32,12 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     With a `journal`, a missing result is the real one wherever the journal has it, and a made-up one says what the journal
     knows. `dangling` and `orphans` are as for `repair_tool_pairs`. `notes`: answers that were cut off are followed by a
     short note to the model, in the user's next message or alone, that says so and why; it is not stored.
+
+    No tool runs with arguments that were cut: because the answer ran into its token limit inside a call, or ended early.
+    `on_cut` says what happens instead. With "answer", each call of such an answer gets a result that says so, and the model
+    goes on; with "retry", the model is called again, at most `cut_retries` times, and then as with "answer"; with "raise",
+    `errors.AnswerCut` is raised. It is raised as well when three answers in a row were cut. `run_whole_calls`: run those
+    calls of a cut answer that have come whole; by default none of them runs.
     """
 
     def __init__(
@@ -40,6 +47,9 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         dangling: Literal["synthesize", "strip", "hold", "raise"] = "synthesize",
         orphans: Literal["drop", "keep", "raise"] = "drop",
         notes: bool = True,
+        on_cut: Literal["answer", "retry", "raise"] = "answer",
+        cut_retries: int = 2,
+        run_whole_calls: bool = False,
     ) -> None:
         super().__init__()
         if journal is not None and not isinstance(journal, RunJournal):
@@ -51,34 +61,35 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         self._dangling = dangling
         self._orphans = orphans
         self._notes = notes
+        self._on_cut = OnCut(on_cut, retries=cut_retries, run_whole=run_whole_calls)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Call the model with the request made whole."""
         if is_whole(request.messages):
-            return handler(request)
+            return self._on_cut.call(request, handler)
         knowledge: _Knowledge = {}
         try:
             if (look_up := self._look_up(request)) is not None:
                 knowledge = look_up()
         except Exception:  # noqa: BLE001 - the journal must not be the reason that a model is not called
             _report_unread()
-        return handler(self._made_whole(request, knowledge))
+        return self._on_cut.call(self._made_whole(request, knowledge), handler)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Same as :meth:`wrap_model_call`; the journal is read without blocking the loop."""
         if is_whole(request.messages):
-            return await handler(request)
+            return await self._on_cut.acall(request, handler)
         knowledge: _Knowledge = {}
         try:
             if self._journal is not None and (look_up := self._look_up(request)) is not None:
                 knowledge = await self._journal._off_loop(look_up)
         except Exception:  # noqa: BLE001 - the journal must not be the reason that a model is not called
             _report_unread()
-        return await handler(self._made_whole(request, knowledge))
+        return await self._on_cut.acall(self._made_whole(request, knowledge), handler)
 
     def _look_up(self, request: ModelRequest[Any]) -> Callable[[], _Knowledge] | None:
         """What to call to learn what the journal knows; None if there is nothing to ask, or nobody."""
