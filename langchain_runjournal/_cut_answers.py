@@ -27,12 +27,19 @@ def cut_mark(cut: Cut, *, run_id: str | None = None, call_id: str | None = None)
     return {key: value for key, value in mark.items() if value is not None}
 
 
-def marked_as_cut(fields: Mapping[str, Any], said: Mapping[str, Any], run_id: str) -> Data:
+def recorded_cut(fields: Mapping[str, Any], said: Any) -> Cut | None:
+    """What its event says of a recorded message, in `cut`; None if it was not cut off inside of its calls."""
+    if not isinstance(said, Mapping) or not said.get("calls"):
+        return None
+    return Cut(cause=said["cause"], calls=tuple(requested(fields)), broken=frozenset(said["calls"]))
+
+
+def marked_as_cut(fields: Mapping[str, Any], said: Any, run_id: str) -> Data:
     """The fields of a recorded message with the mark, by what its event says in `cut`."""
     kwargs = fields.get("additional_kwargs") or {}
-    if origin_in(kwargs) is not None:
+    cut = recorded_cut(fields, said)
+    if cut is None or origin_in(kwargs) is not None:
         return dict(fields)  # a guard has marked it already
-    cut = Cut(cause=said["cause"], calls=tuple(requested(fields)), broken=frozenset(said["calls"]))
     call_id = call_id_of(fields.get("id"))
     return {**fields, "additional_kwargs": {**kwargs, MARK: cut_mark(cut, run_id=run_id, call_id=call_id)}}
 
@@ -77,11 +84,10 @@ def known_of(call_id: str | None, cut: Cut) -> Known:
     return Known(state="cut" if call_id in cut.broken else "beside_cut", cause=cut.cause)
 
 
-def is_decided(message: Any) -> bool:
-    """Whether a guard has marked this answer as cut off, and so has decided which of its calls run."""
-    kwargs = getattr(message, "additional_kwargs", None)
+def decided_in(kwargs: Any) -> Mapping[str, Any] | None:
+    """The mark in the `additional_kwargs` of an answer that a guard has found cut off: it has decided which calls run."""
     mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
-    return isinstance(mark, Mapping) and mark.get("reason") in CUT_CAUSES
+    return mark if isinstance(mark, Mapping) and mark.get("reason") in CUT_CAUSES else None
 
 
 def answerable(cut: Cut) -> list[Request]:

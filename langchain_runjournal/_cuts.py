@@ -12,18 +12,21 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ._cut_answers import is_decided, known_of
+from ._cut_answers import decided_in, known_of, recorded_cut
 from ._cut_calls import ENDPOINTS, Cut, find_cut, is_of_calls, raw_of
-from ._partial import MARK
 from ._tracker import Node, Root, Tracker
 from ._translate import name_of
 
 if TYPE_CHECKING:
     from ._capture import Capture
+    from ._journal import RunJournal
     from ._pairs import Known
 
 _MOST: Final = 1_000
 """How many such calls are remembered. They are answered at once, but for those that wait for a human."""
+
+_RUNS_BACK: Final = 2
+"""How many runs of a thread may ask for what a new one takes up: the newest, and the new one itself."""
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -52,23 +55,38 @@ class CutCalls:
         expects = ENDPOINTS.heard(node.endpoint, fields.get("response_metadata"), streamed=node.spoke)
         written = node.raw.getvalue()
         cut = find_cut(fields, raw_of(written) if written else None, expects=expects)
-        place = _place(node.root)
+        self._note(_place(node.root), fields, cut)
+        return cut
+
+    def _note(self, place: str, fields: Mapping[str, Any], cut: Cut | None) -> None:
         for call in (fields.get("tool_calls") or ()) if self._known else ():
             self._known.pop((place, call.get("id")), None)  # an id may come again, and is another call then
         if cut is not None:
             self._known.update({(place, str(one.id)): known_of(one.id, cut) for one in cut.calls})
         while len(self._known) > _MOST:
             self._known.pop(next(iter(self._known)))
-        return cut
+
+    def recall(self, journal: RunJournal, thread_id: str) -> None:
+        """Learn from the journal which calls of a thread do not run: a run takes up what another process has begun."""
+        for run in reversed(journal.runs(thread_id, limit=_RUNS_BACK)):
+            for event in journal.read(run.run_id):
+                if event.kind == "llm.ai.response":
+                    fields = event.data["message"]["data"]
+                    self._note(_of_thread(thread_id), fields, recorded_cut(fields, event.data.get("cut")))
+                elif event.kind == "task.end":
+                    for message in event.data.get("messages", ()):
+                        self._allow(_of_thread(thread_id), message["data"].get("additional_kwargs"))
 
     def allow(self, root: Root, messages: Iterable[Any]) -> None:
         """A task has given these messages. Where a guard has marked an answer as cut off, it has decided which of its calls
         run: those that it left without a result and that have come whole."""
         for message in messages:
-            if is_decided(message):
-                for call in message.additional_kwargs[MARK].get("calls") or ():
-                    if call.get("final"):
-                        self._known.pop((_place(root), call.get("id")), None)
+            self._allow(_place(root), getattr(message, "additional_kwargs", None))
+
+    def _allow(self, place: str, kwargs: Any) -> None:
+        for call in (decided_in(kwargs) or {}).get("calls") or ():
+            if call.get("final"):
+                self._known.pop((place, call.get("id")), None)
 
     def refused(self, root: Root, call_id: str) -> Known | None:
         """What is known of a call that does not run; None if it may."""
@@ -77,7 +95,11 @@ class CutCalls:
 
 def _place(root: Root) -> str:
     thread = root.caller.thread_id if root.caller is not None else None
-    return root.run_id if thread is None else f"thread {thread}"
+    return root.run_id if thread is None else _of_thread(thread)
+
+
+def _of_thread(thread_id: str) -> str:
+    return f"thread {thread_id}"
 
 
 def keep(node: Node, delta: Mapping[str, Any], written: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolInvocationError
 
-from ._cut_answers import is_decided, known_of
+from ._cut_answers import decided_in, known_of
 from ._cut_calls import find_cut
 from ._given import state_messages
 from ._pairs import Known, answer, is_ai, known_text, requests
@@ -71,7 +71,7 @@ def _refused(request: ToolCallRequest) -> ToolMessage | None:
     call_id = request.tool_call["id"]
     for message in reversed(state_messages(request.state)):
         if is_ai(message) and any(one.id == call_id for one in requests(message)):
-            cut = None if is_decided(message) else find_cut(vars(message))
+            cut = None if decided_in(message.additional_kwargs) else find_cut(vars(message))
             if cut is None:
                 return None
             asked = next(one for one in cut.calls if one.id == call_id)

@@ -202,7 +202,7 @@ def transcript(run_id: str, events: Iterable[Event], reason: str | None = None) 
 def _marked(one: Said, run_id: str) -> Data:
     """The message; of an answer that was cut off inside of its tool calls, with a mark that says so. A settlement does
     without: in its thread, the message is the graph's own."""
-    if not isinstance(one.cut, Mapping) or not one.cut.get("calls"):
+    if one.cut is None:
         return one.message
     return {**one.message, "data": marked_as_cut(one.message["data"], one.cut, run_id)}
 

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatResult, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -24,6 +25,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langchain_runjournal import JournalCallbackHandler, RunJournal, attach, errors, guard, is_partial, is_synthetic
 from langchain_runjournal._cut_answers import cut_message, cut_results
 from langchain_runjournal._cut_calls import ENDPOINTS, Endpoints, RawCalls, ended_because, find_cut, raw_of, reason_of
+from langchain_runjournal._heard import Heard
 from langchain_runjournal._timeline import timeline
 
 from ._agents import Scripted, words
@@ -460,6 +462,41 @@ def test_the_next_turn_sends_the_pair_as_it_stands(ran: Tools) -> None:
     assert model.asked[-1][-1].content == "thanks"
 
 
+@pytest.mark.filterwarnings("ignore:The v3 streaming protocol")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no callback reaches the model there")
+@pytest.mark.parametrize(("asked", "expected"), [(EARLY, []), (says(("c1", "delete", WHOLE)), [("delete", "/tmp/all")])])
+def test_models_that_stream_events_are_heard_as_well(ran: Tools, asked: Any, expected: Any) -> None:
+    """The v3 protocol of LangChain has deltas of its own."""
+
+    async def ask(agent: Any) -> list[Any]:
+        stream = await agent.astream_events({"messages": [HumanMessage("clean up")]}, version="v3")
+        return list((await stream.output())["messages"])
+
+    messages = asyncio.run(ask(agent_of(model_of(asked, words("done")), ran)))
+    assert ran == expected
+    if expected:
+        assert shape(messages) == "human ai tool ai"
+
+
+def test_the_deltas_of_events_count_and_not_what_closes_them() -> None:
+    """A client that makes a whole call of what came, as LangChain does with chunks, is not believed."""
+    heard, run_id = Heard(), uuid4()
+    heard.on_chat_model_start({}, [[]], run_id=run_id)
+    start = {"type": "tool_call_chunk", "id": "c1", "name": "delete", "args": ""}
+    closed = {"type": "tool_call", "id": "c1", "name": "delete", "args": {"path": "/tmp/a"}}
+    for event in (
+        {"event": "content-block-start", "index": 0, "content": start},
+        {"event": "content-block-delta", "index": 0, "delta": {"type": "tool-call-delta", "args": HALF}},
+        {"event": "content-block-finish", "index": 0, "content": closed},
+    ):
+        heard.on_stream_event(event, run_id=run_id)
+    message = AIMessage("", tool_calls=[{"id": "c1", "name": "delete", "args": {"path": "/tmp/a"}}], id="m")
+    heard.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run_id)
+    cut = heard.verdict(message)
+    assert cut is not None
+    assert cut.broken == {"c1"}
+
+
 def test_what_cannot_be_read_at_all_is_answered_as_well(ran: Tools) -> None:
     """A client that does not stream leaves half a call among the invalid ones: the agent would end without a word."""
 
@@ -635,6 +672,31 @@ def test_a_run_that_takes_up_another_refuses_as_well(ran: Tools, journal: RunJou
     after = graph.invoke(None, THREAD)
     assert ran == []
     assert [one.content[:12] for one in after["messages"] if one.type == "tool"] == ["Not executed"]
+
+
+def test_another_process_that_takes_a_thread_up_refuses_as_well(ran: Tools, tmp_path: Path) -> None:
+    """It reads in the journal what was cut."""
+    graph = hand_made(model_of(EARLY, DONE), ran, interrupt_before=["tools"])
+    with RunJournal(tmp_path / "runs.db") as journal:
+        streams(attach(graph, journal))
+    with RunJournal(tmp_path / "runs.db") as journal:
+        after = attach(graph, journal).invoke(None, THREAD)
+    assert ran == []
+    assert [one.content[:12] for one in after["messages"] if one.type == "tool"] == ["Not executed"]
+
+
+def test_what_was_cut_is_not_run_by_a_resume(ran: Tools, tmp_path: Path) -> None:
+    """The run failed at the refusal; `resume_config` leads back to where the tool was about to run."""
+    graph = hand_made(model_of(EARLY, DONE), ran, handle_tool_errors=False)
+    with RunJournal(tmp_path / "runs.db") as journal:
+        with pytest.raises(errors.CallCut):
+            streams(attach(graph, journal))
+        run_id = journal.runs()[0].run_id
+    with RunJournal(tmp_path / "runs.db") as journal:
+        attached = attach(graph, journal)
+        with pytest.raises(errors.CallCut):
+            attached.invoke(None, journal.resume_config(run_id))
+    assert ran == []
 
 
 def test_a_node_that_calls_tools_itself_gets_the_error(ran: Tools, journal: RunJournal) -> None:
