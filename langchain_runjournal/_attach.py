@@ -25,7 +25,7 @@ from ._steps import Steps, begin, later, now, quiet_context, to_its_end
 from ._tracker import key_of
 from ._turn import Turn
 from ._turns import Turns
-from .errors import NotAttachable
+from .errors import InvalidArgument, NotAttachable
 from .handler import JournalCallbackHandler
 
 logger = logging.getLogger("langchain_runjournal")
@@ -43,6 +43,7 @@ def attach(
     capture_invoke: bool = False,
     settle: Settle = "always",
     answers: Answers | None = None,
+    refuse_cut_calls: bool = True,
 ) -> _G:
     """A copy of a compiled graph that journals its runs, and whose threads are whole after any ending.
 
@@ -61,6 +62,10 @@ def attach(
     `answers`: the nodes whose model calls answer the user, or a function that gets a `ModelCall` and says so. It decides for
     calls that are cut before their node has ended; see `JournalCallbackHandler`.
 
+    `refuse_cut_calls`: a tool that the model asked for in an answer that was cut off (by its token limit, or by an early
+    end) is not run: `errors.CallCut` is raised where LangChain reports the start of the tool, and `ToolNode` makes a
+    truthful result of it. `ToolPairGuard` does more, and does it before any tool begins.
+
     The checkpointer that counts is the one that LangGraph uses when a run begins: set it on the attached graph when you have
     it, give it in a config, or let a server make a copy of the graph with its own. A journal tells graphs apart by their
     nodes and channels, and by their names where they have one of their own: give each a `name`, so that its next version is
@@ -69,6 +74,9 @@ def attach(
     check_graph(graph)
     choice("settle", settle, Settle)
     handler = JournalCallbackHandler(journal, capture_invoke=capture_invoke, answers=answers)
+    if not isinstance(refuse_cut_calls, bool):
+        raise InvalidArgument(name="refuse_cut_calls", expected="True or False", value=refuse_cut_calls)
+    handler.refuses_cut = refuse_cut_calls
     get_to_know(graph, journal, answers)
     mine = Attachment(graph, journal, handler, settle)
     mine.handlers += [_SettlesNow(mine), _SettlesLater(mine)]

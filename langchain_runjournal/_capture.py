@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 
 from . import _given, _translate
 from ._because import said
+from ._cut_calls import endpoint_of
 from ._started import Leftovers
 from ._steps import off_the_loop
 from ._tasks import Tasks
@@ -141,6 +142,7 @@ class Capture(Tasks):
             asked = _translate.newest(_translate.input_messages(messages) or [])
             self._input(root, [message for message in asked if message["type"] == "human"])
         node.model = _translate.model_name(serialized, metadata, params)
+        node.endpoint = endpoint_of(serialized, metadata)
         spoken = self.listen(node, metadata, tags or (), options)
         data: Data = {"model": node.model, "role": spoken.role, **_translate.place_of(metadata), **node.task}
         if node.inside is not None:
@@ -179,6 +181,8 @@ class Capture(Tasks):
                 self._put(root, DELTA, {"usage": usage}, node.id)
         else:
             data.update(self.hear(node, data["message"]))
+            if (cut := self.cut_calls.judge(node, response)) is not None:
+                data["cut"] = cut.data()
             self._put(root, "llm.ai.response", data, node.id)
             if not root.over and node.inside is None:
                 root.requests.update(_translate.request_ids(data["message"]["data"]))

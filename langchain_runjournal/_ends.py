@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ._cuts import CutCalls
 from ._tracker import Root, Tracker
 from ._translate import Data
 from ._turn import OnThreads, Turn
@@ -41,6 +42,8 @@ class Ends:
         self._unsettled: dict[int, Root] = {}
         self.evidence: dict[tuple[str, int], Any] = {}
         """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
+        self.cut_calls = CutCalls()
+        """The tool calls of answers that were cut off: an attached graph does not run them."""
         self.started: dict[int, Started] = {}
         """The runs in tasks of their own, until they are over."""
         self.is_closing = False

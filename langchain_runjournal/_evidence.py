@@ -29,6 +29,8 @@ class _Fact:
     state: State = "never_started"
     error: str | None = None
     message: Data | None = None
+    cause: str | None = None
+    """Why its answer is not whole, if it is not."""
 
 
 class Evidence:
@@ -50,7 +52,9 @@ class Evidence:
             case "llm.ai.response":
                 asking = data["message"]["data"]
                 for id in request_ids(asking):
-                    self._facts[asking.get("id"), id] = self._latest[id] = _Fact()
+                    fact = self._facts[asking.get("id"), id] = self._latest[id] = _Fact()
+                    if isinstance(cut := data.get("cut"), Mapping) and cut.get("calls"):
+                        fact.state, fact.cause = "cut" if id in cut["calls"] else "beside_cut", cut["cause"]
             case "tool.start":
                 self._fact(data).state = "started"
             case "tool.error":
@@ -96,7 +100,8 @@ class Evidence:
             return None
         found = load(self.run_id, [fact.message]) if fact.message is not None else []
         result: Any = found[0] if found else None
-        return Known(state=fact.state, result=result, error=fact.error, run_id=self.run_id, cause=self.reason)
+        cause = fact.cause if fact.state in ("cut", "beside_cut") else self.reason
+        return Known(state=fact.state, result=result, error=fact.error, run_id=self.run_id, cause=cause)
 
 
 def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, Known]:

@@ -12,6 +12,7 @@ from langchain.agents.middleware.types import AgentState, ModelRequest, ModelRes
 
 from . import _bridge
 from ._journal import RunJournal
+from ._on_cut import OnCut
 from ._pairs import Known, Request
 from ._project import Projection, is_whole, project, wanted
 from .errors import InvalidArgument
@@ -36,6 +37,11 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     `bridge`: a message of the user that stands right behind a tool's result, or behind another one, is preceded by a short
     answer of the model, which says that none was given and is not stored. "auto" does so for models that are known to refuse
     such a history (docs/limits.md names them): Mistral's on any server, Gemma and Llama 2.
+    No tool runs with arguments that were cut: because the answer ran into its token limit inside a call, or ended early.
+    `on_cut` says what happens instead. With "answer", each call of such an answer gets a result that says so, and the model
+    goes on; with "retry", the model is called again, at most `cut_retries` times, and then as with "answer"; with "raise",
+    `errors.AnswerCut` is raised. It is raised as well when three answers in a row were cut. `run_whole_calls`: run those
+    calls of a cut answer that have come whole; by default none of them runs.
     """
 
     def __init__(
@@ -46,6 +52,9 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         orphans: Literal["drop", "keep", "raise"] = "drop",
         notes: bool = True,
         bridge: bool | Literal["auto"] = "auto",
+        on_cut: Literal["answer", "retry", "raise"] = "answer",
+        cut_retries: int = 2,
+        run_whole_calls: bool = False,
     ) -> None:
         super().__init__()
         if journal is not None and not isinstance(journal, RunJournal):
@@ -60,34 +69,35 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         self._orphans = orphans
         self._notes = notes
         self._bridge = bridge
+        self._on_cut = OnCut(on_cut, retries=cut_retries, run_whole=run_whole_calls)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Call the model with the request made whole."""
         if self._is_whole(request):
-            return handler(request)
+            return self._on_cut.call(request, handler)
         knowledge: _Knowledge = {}
         try:
             if (look_up := self._look_up(request)) is not None:
                 knowledge = look_up()
         except Exception:  # noqa: BLE001 - the journal must not be the reason that a model is not called
             _report_unread()
-        return handler(self._made_whole(request, knowledge))
+        return self._on_cut.call(self._made_whole(request, knowledge), handler)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Same as :meth:`wrap_model_call`; the journal is read without blocking the loop."""
         if self._is_whole(request):
-            return await handler(request)
+            return await self._on_cut.acall(request, handler)
         knowledge: _Knowledge = {}
         try:
             if self._journal is not None and (look_up := self._look_up(request)) is not None:
                 knowledge = await self._journal._off_loop(look_up)
         except Exception:  # noqa: BLE001 - the journal must not be the reason that a model is not called
             _report_unread()
-        return await handler(self._made_whole(request, knowledge))
+        return await self._on_cut.acall(self._made_whole(request, knowledge), handler)
 
     def _is_whole(self, request: ModelRequest[Any]) -> bool:
         return is_whole(request.messages) and not _bridge.gaps(request.messages, self._bridges(request))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ._cut_calls import CUT_CAUSES
 from ._pairs import is_ai, is_human, is_tool, stable_id
 from ._partial import MARK, origin_of
 
@@ -52,12 +53,17 @@ def tell(messages: list[Any]) -> Told:
             elif is_ai(message):
                 told.append(_stand_alone(out, untold))
                 untold = None
-        if is_ai(message) and origin_of(message) == "partial":
+        if is_ai(message) and origin_of(message) == "partial" and not _is_told_by_results(message):
             untold = len(out)
         out.append(message)
     if untold is not None:
         told.append(_stand_alone(out, untold))
     return Told(out, told) if told else Told(messages, [])
+
+
+def _is_told_by_results(partial: Any) -> bool:
+    """Whether the results of its calls say that it was cut off: see `_cut_answers.py`."""
+    return bool(partial.tool_calls) and partial.additional_kwargs[MARK].get("reason") in CUT_CAUSES
 
 
 def _note(partial: Any, quoted: bool = False) -> str:

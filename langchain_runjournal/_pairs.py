@@ -26,16 +26,18 @@ __all__ = [
     "Walk",
     "answer",
     "answer_id",
+    "call_id_of",
     "is_ai",
     "is_human",
     "is_tool",
+    "known_text",
     "open_requests",
     "requests",
     "stable_id",
     "walk",
 ]
 
-State = Literal["never_started", "started", "failed", "waiting", "unknown"]
+State = Literal["never_started", "started", "failed", "waiting", "cut", "beside_cut", "unknown"]
 
 _NAMESPACE: Final = bytes.fromhex("6f0f4a1f3c0e5d0c9a53d1c85b0a7d21")
 _ENDED: Final = {
@@ -173,7 +175,7 @@ def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolM
 
     id = answer_id(message.id, request)
     mark: dict[str, Any] = {"v": 1, "origin": "synthetic", "reason": known.state}
-    mark |= {"run_id": known.run_id, "call_id": _call_id(message)}
+    mark |= {"run_id": known.run_id, "call_id": call_id_of(message.id)}
     if known.result is None:
         return ToolMessage(
             content=_content(message, request, known),
@@ -193,14 +195,14 @@ def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolM
     return real.model_copy(update=changes)
 
 
-def _call_id(message: BaseMessage) -> str | None:
+def call_id_of(message_id: str | None) -> str | None:
     """The id of the model call, where the id of its message is made from it."""
-    id = message.id or ""
+    id = message_id or ""
     return id[len(RUN_ID_PREFIX) :][:36] if id.startswith(RUN_ID_PREFIX) else None
 
 
 def _content(message: BaseMessage, request: Request, known: Known) -> str | list[str | dict[Any, Any]]:
-    text = _text(known)
+    text = known_text(known)
     for block in asking_blocks(message.content):
         if block.get("type") == "custom_tool_call" and block_id(block) == request.id:
             # OpenAI takes no other form of result for a tool whose input is free text.
@@ -208,7 +210,7 @@ def _content(message: BaseMessage, request: Request, known: Known) -> str | list
     return text
 
 
-def _text(known: Known) -> str:
+def known_text(known: Known) -> str:
     """What is known, in words that never change: the cache of a provider holds only what is said the same way again."""
     ended = _ENDED.get(known.cause or "", "the turn was interrupted")
     match known.state:
@@ -224,5 +226,20 @@ def _text(known: Known) -> str:
             return f"The call failed: {known.error}" if known.error else "The call failed; its error was not recorded."
         case "waiting":
             return "Not executed: this call was waiting for a human's approval, and the conversation went on without it."
+        case "cut" if known.cause == "length":
+            return (
+                "Not executed: the answer ran into its token limit inside this call, so its arguments are incomplete. "
+                "Make the call again with all of its arguments; if they are long, split the work into smaller calls."
+            )
+        case "cut":
+            return (
+                "Not executed: the answer ended early, and the arguments of this call may be incomplete. "
+                "Make the call again with all of its arguments."
+            )
+        case "beside_cut":
+            return (
+                "Not executed: another call of the same answer was cut off, so none of its calls was run. "
+                "Make this call again if it is still needed."
+            )
         case _:
             return "No result was recorded for this call. It may or may not have executed. Check before retrying."

@@ -136,7 +136,11 @@ def _shows(block: Any) -> bool:
 
 def origin_of(message: Any) -> str | None:
     """How a message came to be: partial, recovered or synthetic; None for one that is not of our making."""
-    kwargs = getattr(message, "additional_kwargs", None)
+    return origin_in(getattr(message, "additional_kwargs", None))
+
+
+def origin_in(kwargs: Any) -> str | None:
+    """The same, by the `additional_kwargs` of a message."""
     mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
     origin = mark.get("origin") if isinstance(mark, Mapping) else None
     return origin if isinstance(origin, str) else None

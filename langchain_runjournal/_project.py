@@ -164,7 +164,7 @@ class _Work:
             return "keep"
         if self.dangling == "hold":
             return "hold"
-        if self.dangling == "strip" or (not request.valid and known.state in ("unknown", "never_started")):
+        if self.dangling == "strip" or (not request.valid and known.state in _NOT_BEGUN):
             return "strip"
         return "make"
 
@@ -214,6 +214,7 @@ class _Work:
 
 
 _NOTHING: Final = Known()
+_NOT_BEGUN: Final = ("unknown", "never_started", "cut", "beside_cut")
 
 
 def _is_in_doubt(slot: Slot) -> bool:

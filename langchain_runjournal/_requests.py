@@ -65,10 +65,10 @@ def _compare(found: list[_Found], raw: list[Mapping[str, Any]]) -> None:
     """Take in the calls as the provider gave them: those that are nowhere else, and what is cut off in them."""
     named = {one.id: one for one in reversed(found)}
     for block in raw:
-        id, arguments = block_id(block), _arguments(block)
+        id, arguments = block_id(block), arguments_of(block)
         if id is None:
             continue  # without an id it may be any of those that are known
-        cut = isinstance(arguments, str) and bool(arguments.strip()) and not _is_object(arguments)
+        cut = isinstance(arguments, str) and bool(arguments.strip()) and not is_object(arguments)
         if id not in named:
             named[id] = _Found(id, _name(block), block.get("type") not in ("invalid_tool_call", "computer_call"))
             found.append(named[id])
@@ -117,15 +117,17 @@ def _name(block: Mapping[str, Any]) -> Any:
     return "computer" if block.get("type") == "computer_call" else block.get("name")
 
 
-def _arguments(block: Mapping[str, Any]) -> Any:
+def arguments_of(block: Mapping[str, Any]) -> Any:
     """The arguments as they were received, where the block still has them so. (The `input` of a custom tool is any text.)"""
     inner = block.get("function")
     if isinstance(inner, Mapping):
         return inner.get("arguments")
+    if block.get("type") == "tool_use" and isinstance(block.get("input"), str):
+        return block["input"]  # of Bedrock, in a stream
     return block.get("partial_json") or block.get("arguments") or block.get("args")
 
 
-def _is_object(text: str) -> bool:
+def is_object(text: str) -> bool:
     """Whether a text is a whole JSON object. Some models leave line breaks in a string as they are: that is not cut off."""
     try:
         return isinstance(json.loads(text, strict=False), dict)

@@ -132,6 +132,8 @@ class Tasks(Ends):
                 node.parent.calls.update(node.calls)
             return
         self._take_results(root, node, output)
+        if self.cut_calls:
+            self.cut_calls.allow(root, _given.state_messages(output))
         self._decide(root, node, output)
 
     def _decide(self, root: Root, node: Node, output: Any) -> None:

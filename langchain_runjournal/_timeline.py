@@ -194,6 +194,7 @@ class _Reader:
         if self.over is not None or data.get("late"):
             return
         call.role = as_text(data.get("role")) or call.role
+        call.cause = as_text(as_mapping(data.get("cut")).get("cause"))
         call.ended, call.message = now, as_mapping(as_mapping(data.get("message")).get("data"))
         call.usage = as_mapping(data.get("usage")) or as_mapping(call.message.get("usage_metadata")) or call.usage
         self._works(now)

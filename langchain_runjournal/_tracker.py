@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from io import StringIO
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
@@ -117,6 +118,7 @@ class Node:
         "calls",
         "counter",
         "cut",
+        "endpoint",
         "had",
         "id",
         "inside",
@@ -135,6 +137,7 @@ class Node:
         "partial",
         "path",
         "place",
+        "raw",
         "root",
         "run_id",
         "said",
@@ -194,6 +197,10 @@ class Node:
         self.partial = False
         """Whether it is recorded as partial: never as complete, then."""
         self.usage: Data | None = None
+        self.raw = StringIO()
+        """The deltas of its tool calls, as JSON, one behind the other: to be judged when it has ended."""
+        self.endpoint: tuple[Any, ...] = ()
+        """Which model at which address it asks."""
         # Of a tool:
         self.tool_call_id: str | None = None
 

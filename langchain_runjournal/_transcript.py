@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ._cut_answers import marked_as_cut
 from ._partial import partial_message
 from ._streamed import Streamed
 from ._translate import Data, request_ids
@@ -32,6 +33,8 @@ class Said(NamedTuple):
     task: Task | None = None
     graph: str = ""
     """The checkpoint namespace of the graph in which it was said; that of the outermost is empty."""
+    cut: Data | None = None
+    """What its event says of an answer that is not whole, though its call has ended."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class _Call:
     deltas: list[str | Mapping[str, Any]] = field(default_factory=list)
     message: Data | None = None
     reason: str | None = None
+    cut: Data | None = None
     closed: bool = False
     """What comes now, comes after the user has seen the end."""
     results: dict[str, Data] = field(default_factory=dict)
@@ -75,7 +79,9 @@ class _Reader:
             case "llm.start" if not self.ended:
                 self._start(event, data)
             case "llm.ai.response" if not self.ended and not data.get("late"):
-                self._respond(self.call_of(event), data["message"], data.get("role"))
+                call = self.call_of(event)
+                call.cut = data.get("cut")
+                self._respond(call, data["message"], data.get("role"))
             case "llm.ai.partial" if not self.ended:
                 call = self.call_of(event)
                 call.reason, call.closed = "error" if data.get("error") else data.get("cause"), True
@@ -164,7 +170,10 @@ class _Reader:
         found = [Said(message) for message in self.inputs]
         for part in self.parts:
             if part.role == "answer" and part.call_id not in self.replaced:
-                found += [Said(message, part.task, part.graph) for message in self._of(part)]
+                found += [
+                    Said(message, part.task, part.graph, part.cut if message is part.message else None)
+                    for message in self._of(part)
+                ]
         return found
 
     def _of(self, call: _Call) -> list[Data]:
@@ -187,7 +196,15 @@ def _task_of(data: Mapping[str, Any]) -> Task | None:
 
 def transcript(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Data]:
     """The messages of a run, as LangChain's own dicts. `reason`: why it has ended, where the events do not say so yet."""
-    return [one.message for one in said(run_id, events, reason)]
+    return [_marked(one, run_id) for one in said(run_id, events, reason)]
+
+
+def _marked(one: Said, run_id: str) -> Data:
+    """The message; of an answer that was cut off inside of its tool calls, with a mark that says so. A settlement does
+    without: in its thread, the message is the graph's own."""
+    if one.cut is None:
+        return one.message
+    return {**one.message, "data": marked_as_cut(one.message["data"], one.cut, run_id)}
 
 
 def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Said]:

@@ -224,6 +224,12 @@ def newest(messages: Sequence[Data]) -> list[Data]:
     return list(messages[said[-1] + 1 :] if said else messages)
 
 
+def name_of(serialized: Any, about: Mapping[str, Any]) -> str | None:
+    """What a chain or a tool is called."""
+    name = about.get("name") or (serialized.get("name") if isinstance(serialized, dict) else None)
+    return None if name is None else str(name)
+
+
 def model_name(serialized: Any, metadata: Mapping[str, Any], params: Any) -> str:
     """What the model is called, from whichever place says it."""
     params = params if isinstance(params, Mapping) else {}

@@ -148,6 +148,7 @@ class Turns:
 
     def take_up(self, turn: Turn) -> Steps[None]:
         """A run takes up one that waited for a human: that one waits no more."""
+        yield self._off(partial(self._capture.cut_calls.recall, self._journal, turn.thread_id))
         for run in (yield self._off(partial(self._journal.runs, turn.thread_id, RunStatus.PAUSED, None))):
             if self._settler.runs.are_of(run) and (yield self._off(partial(self._journal.claim, run.run_id))):
                 data = {"status": "completed", "usage": dict(run.usage)}

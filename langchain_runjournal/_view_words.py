@@ -42,6 +42,8 @@ STATES: Final[Mapping[str, str]] = {
     "started": "it was running",
     "failed": "it had failed",
     "waiting": "it waited for a human",
+    "cut": "its answer was cut off",
+    "beside_cut": "another call of its answer was cut off",
     "unknown": "nothing is known of it",
 }
 

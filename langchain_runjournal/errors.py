@@ -146,6 +146,17 @@ class ToolPairBroken(RunJournalError, ValueError):
     history be repaired: dangling="synthesize" for calls without a result, orphans="drop" for results without a call."""
 
 
+class AnswerCut(RunJournalError):
+    """The answer of the model was cut off {times} time(s) in a row inside of its tool calls ({calls}): {why}. None of these
+    calls was run. Set a higher token limit on the model, ask it for smaller steps, or have the call made again with
+    ToolPairGuard(on_cut="retry")."""
+
+
+class CallCut(RunJournalError):
+    """{said} (Call {call_id} of tool {tool}.) The tool was not run. `ToolNode` makes a result of this, unless its
+    handle_tool_errors says otherwise. Where a node calls tools by itself, catch it there. Give the model a ToolMessage."""
+
+
 class ExtraMissing(RunJournalError, ImportError):
     """{what} needs the package {package}, which is not installed. Use `pip install "langchain-runjournal[{extra}]"`."""
 

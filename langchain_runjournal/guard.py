@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage, ToolMessage
 
     from ._middleware import ToolPairGuard
+    from ._refusal import arefuse_cut_call, refuse_cut_call
 
     Evidence = Mapping[str, ToolMessage] | Mapping[tuple[str | None, str], ToolMessage] | Callable[[str], ToolMessage | None]
 
-__all__ = ["ToolPairGuard", "repair_tool_pairs"]
+__all__ = ["ToolPairGuard", "arefuse_cut_call", "refuse_cut_call", "repair_tool_pairs"]
 
 
 def repair_tool_pairs(
@@ -112,6 +113,10 @@ def _checked(call: str | None, found: Any) -> ToolMessage | None:
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("refuse_cut_call", "arefuse_cut_call"):
+        from . import _refusal  # with LangGraph's prebuilt nodes, which only those need who have a ToolNode
+
+        return getattr(_refusal, name)
     # The middleware is a class of LangChain's, which not everybody has who wants the function.
     if name != "ToolPairGuard":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

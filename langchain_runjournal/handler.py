@@ -19,6 +19,7 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 from . import _translate
 from ._answers import Answers, names_in
 from ._caller import Caller, attached_caller
+from ._cuts import Refusing, keep, refusing
 from ._journal import RunJournal
 from ._partial import delta_is_visible
 from ._segments import encode_text, encode_value
@@ -50,7 +51,7 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
     return guarded
 
 
-class JournalCallbackHandler(Shared, GraphCallbackHandler):
+class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     """Records in a journal whatever a LangChain or LangGraph run says and does. Drop it into
     ``config={"callbacks": [JournalCallbackHandler(journal)]}``.
 
@@ -84,7 +85,6 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
 
     run_inline = True
     """On the thread that streams, in order, and before the consumer has the token."""
-    raise_error = False
     ignore_llm = False
     ignore_chat_model = False
     ignore_chain = False
@@ -144,6 +144,8 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
                     return
                 short = _translate.short_json(content, calls)
                 if short is not None:
+                    if calls:
+                        node.raw.write(short)
                     if not node.said:
                         node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
                     self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, short)
@@ -201,7 +203,9 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
             node.usage = node.usage or {}
             _translate.add_usage(node.usage, data["usage"])
         if not node.root.muted:
-            self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, encode_value(DELTA, data))
+            written = encode_value(DELTA, data)
+            keep(node, data, written)
+            self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, written)
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
@@ -231,7 +235,7 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
     @_never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
         """A chain, a graph or a task of a graph begins."""
-        name, caller = _name(serialized, about), attached_caller(self.journal)
+        name, caller = _translate.name_of(serialized, about), attached_caller(self.journal)
         told = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
         self._begin(name, run_id, about, told, caller)
 
@@ -248,7 +252,7 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
     @_never_raises
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
         """A retriever is to the journal what any other chain is."""
-        self._begin(_name(serialized, about), run_id, about, lambda node: None)
+        self._begin(_translate.name_of(serialized, about), run_id, about, lambda node: None)
 
     @_never_raises
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -260,10 +264,11 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
         """A retriever has failed."""
         self._over(run_id, self._capture.break_off, error, error)
 
+    @refusing
     @_never_raises
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
         """A tool begins."""
-        name, args = _name(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
+        name, args = _translate.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
         tool_call_id, metadata = about.get("tool_call_id"), about.get("metadata")
         self._begin(name, run_id, about, lambda node: self._capture.tool(node, name, args, tool_call_id, metadata))
 
@@ -335,7 +340,7 @@ class JournalCallbackHandler(Shared, GraphCallbackHandler):
             self.streaming[node.key] = node
             self._capture.model(node, serialized, asked, metadata, tags, params, options)
 
-        self._begin(_name(serialized, about), run_id, about, tell)
+        self._begin(_translate.name_of(serialized, about), run_id, about, tell)
 
     def _let_others_hear(self, serialized: Any, prompts: Any, run_id: UUID, about: dict[str, Any]) -> None:
         """In its asynchronous callbacks, LangChain forgets to tell handlers that are not inline that a plain text model
@@ -393,8 +398,3 @@ def _next_to_tap(ours: JournalCallbackHandler) -> _StreamingCallbackHandler[Any]
     handlers = getattr(caller.get("run_manager"), "handlers", ())
     others = (one for one in handlers if not isinstance(one, JournalCallbackHandler))
     return next((one for one in others if isinstance(one, _StreamingCallbackHandler)), None)
-
-
-def _name(serialized: Any, about: dict[str, Any]) -> str | None:
-    name = about.get("name") or (serialized.get("name") if isinstance(serialized, dict) else None)
-    return None if name is None else str(name)

@@ -81,7 +81,8 @@ def _message(settings: Settings, message: BaseMessage, fates: Mapping[str | None
         settings.out.print(Text(one_line(asked), style="dim"), soft_wrap=not settings.out.is_terminal)
         if fate := fates.get(request.get("id")):
             settings.out.print(Text(one_line(f"← {fate}"), style="yellow"), soft_wrap=not settings.out.is_terminal)
-    left_out = mark.get("calls") if isinstance(mark, Mapping) else None
+    # Calls of an answer that was cut off, but had come to its end, are still among its requests.
+    left_out = mark.get("calls") if isinstance(mark, Mapping) and not requests else None
     for request in left_out if isinstance(left_out, list) else ():
         if isinstance(request, Mapping):
             settings.out.print(Text(one_line(f"→ {request.get('name')}(…), left out: nothing has run it"), style="dim"))
@@ -105,6 +106,8 @@ def _fate(run: Run, owner: Verdict, known: Known | None) -> str:
         return f"failed: {known.error}" if known is not None and known.error else "failed"
     if state == "waiting":
         return "waits for a human" if run.status == RunStatus.PAUSED else "waited for a human"
+    if known is not None and state in ("cut", "beside_cut"):
+        return f"not begun: the answer was cut off ({known.cause})"
     if not run.ended and owner != "gone":
         return "no result yet"
     if run.status == RunStatus.COMPLETED:
