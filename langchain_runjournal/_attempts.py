@@ -1,14 +1,65 @@
 """Pure: which model call stands for which, when something is tried again.
 
 Rule: a failed call is replaced by a later one of the same task, or by any call of a later attempt of the whole task. Two
-branches of a graph inside of one task are not attempts of each other.
+branches of a graph inside of one task are not attempts of each other. A later call outdoes an earlier one only when it has
+a message or has shown something: until then, the last attempt that did stands. All readers of events ask `Attempts`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from ._translate import Data
+
+if TYPE_CHECKING:
+    from ._answers import Spoken
+
+
+class Attempts:
+    """The attempts of a run, and what its tasks made of them."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, str] = {}
+        self._kept: set[str] = set()
+        self.shown: set[str] = set()
+        """Calls that were cut off and stand although the run went on: their task gave a message of its own instead."""
+
+    def begin(self, call_id: str, replaces: Iterable[str]) -> None:
+        """A call begins, and is the next attempt after others."""
+        for id in replaces:
+            if id != call_id:
+                self._next[id] = call_id
+
+    def keep(self, call_ids: Iterable[str]) -> None:
+        """A task has kept the answers of some calls to itself."""
+        self._kept.update(call_ids)
+
+    def show(self, call_ids: Iterable[str]) -> None:
+        """A task has ended with a message of its own in the place of the answers of some calls."""
+        self.shown.update(call_ids)
+
+    def later(self, call_id: str) -> list[str]:
+        """The later attempts after a call, in their order."""
+        found: dict[str, None] = {}
+        while (after := self._next.get(call_id)) is not None and after not in found:
+            found[after], call_id = None, after
+        return list(found)
+
+    def is_outdone(self, call_id: str, speaks: Callable[[str], bool], answers: Callable[[str], bool]) -> bool:
+        """Whether a later attempt stands for a call. `speaks`: whether a call has a message, or has shown something;
+        `answers`: whether it answers the user. A helper stands for no answer."""
+        if call_id in self.shown:
+            return False
+        return any((answers(one) or not answers(call_id)) and speaks(one) for one in self.later(call_id))
+
+    def is_unused(self, call_id: str) -> bool:
+        """Whether a task has kept a call, or the later attempt after it, to itself."""
+        return call_id not in self.shown and any(one in self._kept for one in (call_id, *self.later(call_id)))
+
+    def counts(self, call_id: str, speaks: Callable[[str], bool], answers: Callable[[str], bool]) -> bool:
+        """Whether a call is part of the conversation, as far as its attempts and its task decide that."""
+        return not self.is_unused(call_id) and not self.is_outdone(call_id, speaks, answers)
 
 
 class Scope:
