@@ -2,8 +2,8 @@
 
 Rule: a transcript is what the thread should hold of the run: what the caller put in, the model's answers, each followed by
 the results of its tool calls in the order of the calls. What a later attempt has outdone (see `_attempts`), what served the
-program only, and what happened inside of a tool are in the journal and not here. Nothing that a model says after the end of its run counts: the
-user has seen the end. A tool's result counts whenever it comes.
+program only, and what happened inside of a tool are in the journal and not here. Nothing that a model says after the end of
+its run counts: the user has seen the end. A tool's result counts whenever it comes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._attempts import Attempts
 from ._partial import partial_message
 from ._streamed import Streamed
 from ._translate import Data, request_ids
-from .events import DELTA, Event
+from .events import DELTA, Event, visible_text
 
 
 class Task(NamedTuple):
@@ -64,6 +64,8 @@ class _Reader:
         self.requests: dict[str, _Call] = {}
         self.unasked: dict[str, _Call] = {}
         self.status = "running"
+        self.has_completed = False
+        """Whether its graph has come to its end, though its thread may still be settled."""
         self.cause: str | None = None
         self.ended = False
 
@@ -84,6 +86,8 @@ class _Reader:
                 self._answer(data["message"])
             case "task.end" if not self.ended:
                 self._decide(data)
+            case "run.checkpoint" if data.get("completed"):
+                self.has_completed = True
             case "run.pause":
                 self.status = "paused"
             case "run.end" if not self.ended:
@@ -165,7 +169,7 @@ class _Reader:
     def said(self) -> list[Said]:
         found = [Said(message) for message in self.inputs]
         for part in self.parts:
-            if part.role == "answer" and self._counts(part):
+            if part.role == "answer" and self._counts(part) and not self._is_retold(part):
                 found += [Said(message, part.task, part.graph) for message in self._of(part)]
         return found
 
@@ -173,7 +177,7 @@ class _Reader:
         if call.message is not None:
             order = request_ids(call.message["data"]) if call.results else []
             return [call.message, *(call.results[id] for id in order if id in call.results)]
-        if self.status == "completed" and call.call_id not in self.attempts.shown:
+        if (self.has_completed or self.status == "completed") and call.call_id not in self.attempts.shown:
             return []  # the run went on without it
         partial = self._partial(call)
         return [partial] if partial is not None else []
@@ -186,6 +190,17 @@ class _Reader:
     def _counts(self, call: _Call) -> bool:
         return self.attempts.counts(call.call_id, self._speaks, self._answers)
 
+    def _is_retold(self, call: _Call) -> bool:
+        """Whether the words of a call that was cut off stand in a message that its task gave instead of them."""
+        partial = self._partial(call) if call.message is None and call.call_id in self.attempts.shown else None
+        if partial is None:
+            return False
+        id, words = partial["data"]["id"], _words(partial)
+        instead = [
+            one.message for one in self.parts if not one.call_id and one.task == call.task and one.message is not None
+        ]
+        return any(words in _words(message) or (id and message["data"].get("id") == id) for message in instead)
+
     def _speaks(self, call_id: str) -> bool:
         call = self.calls.get(call_id)
         return call is not None and (call.message is not None or self._partial(call) is not None)
@@ -193,6 +208,11 @@ class _Reader:
     def _answers(self, call_id: str) -> bool:
         call = self.calls.get(call_id)
         return call is not None and call.role == "answer"
+
+
+def _words(message: Data) -> str:
+    content = message["data"].get("content")
+    return " ".join((content if isinstance(content, str) else visible_text({"blocks": content})).split())
 
 
 def _task_of(data: Mapping[str, Any]) -> Task | None:
