@@ -11,13 +11,14 @@ from ._evidence import Call, Evidence
 from ._messages import load
 from ._pairs import Known, Request, walk
 from ._settlement import NOTHING_APPLIED
-from .events import GRAPH, Event, Run
+from .events import GRAPH, Event, Run, RunStatus
 
 
 class About:
     """One run, read once."""
 
-    def __init__(self, run: Run, thread_id: str, events: Sequence[Event], reason: str) -> None:
+    def __init__(self, run: Run, thread_id: str, events: Sequence[Event], reason: str, *, late: bool = False) -> None:
+        """`late`: it is looked at for results that came after its end, and for nothing else."""
         self.run_id = run_id = run.run_id
         self.thread_id = thread_id
         self.is_attached = GRAPH in run.metadata
@@ -29,6 +30,9 @@ class About:
         """Whether the checkpointer has kept anything of it."""
         self.is_given_other = any("given" in data for data in checkpoints)
         """Whether an entrypoint was called with something that holds no messages."""
+        has_completed = run.status == RunStatus.COMPLETED or any("completed" in data for data in checkpoints)
+        self.has_completed = has_completed and not late
+        """Whether it has ended well, and lacks no more than answers that were cut off and that a task gave up."""
         self.has_base = any("base" in data for data in checkpoints)
         """Whether it has begun to write the thread."""
         self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)

@@ -161,14 +161,23 @@ class _Settling(Shared, BaseCallbackHandler):
             node.owner.on_chain_error(error, run_id=run_id)
         self._capture.tracker.do(partial(self._capture.conclude, key, None, "cut off before it began"))
 
-    def _conclude(self, error: BaseException, run_id: UUID) -> Steps[None] | None:
+    def _complete(self, outputs: Any, run_id: UUID) -> Steps[None] | None:
+        """A run has ended well: words that were shown may be missing in its thread all the same."""
+        key = key_of(run_id)
+        node = None if self._is_in_the_middle() else self._capture.tracker.nodes.get(key)
+        if node is not None and node.parent is None and node.root.has_shown and self._is_ours(node.root.caller):
+            # Recorded by another handler of the same journal, which has not been told yet.
+            node.owner.on_chain_end(outputs, run_id=run_id)
+        return None if self._capture.unsettled(key) is None else self._conclude(None, run_id)
+
+    def _conclude(self, error: BaseException | None, run_id: UUID) -> Steps[None] | None:
         key = key_of(run_id)
         if self._is_in_the_middle():
             # Nothing can be waited for here: it is done before the next turn.
             self._capture.tracker.do_later(partial(self._capture.conclude, key, None, "ended in the middle of an append"))
             return None
         node = self._capture.tracker.nodes.get(key)
-        if node is not None and node.parent is None and self._is_ours(node.root.caller):
+        if error is not None and node is not None and node.parent is None and self._is_ours(node.root.caller):
             # Recorded by another handler of the same journal, which has not been told yet.
             node.owner.on_chain_error(error, run_id=run_id)
         root = self._capture.unsettled(key)
@@ -199,8 +208,13 @@ class _SettlesNow(_Settling):
                 self._break_off(exc, run_id)
                 raise
 
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> None:
+        self._work(self._complete(outputs, run_id))
+
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        steps = self._conclude(error, run_id)
+        self._work(self._conclude(error, run_id))
+
+    def _work(self, steps: Steps[None] | None) -> None:
         if steps is not None:
             quiet_context().run(now, steps)
 
@@ -236,8 +250,13 @@ class _SettlesLater(_Settling):
         if steps is not None:
             await later(steps)
 
+    async def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> None:
+        await self._work(self._complete(outputs, run_id), run_id)
+
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
-        steps = self._conclude(error, run_id)
+        await self._work(self._conclude(error, run_id), run_id)
+
+    async def _work(self, steps: Steps[None] | None, run_id: UUID) -> None:
         if steps is not None:
             work = begin(later(steps))
             # Cancelled before its first step, with its loop, it would tell nobody.

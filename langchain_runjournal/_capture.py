@@ -149,7 +149,7 @@ class Capture(Tasks):
             data["inside"] = node.inside
         if metadata.get("ls_provider"):
             data["provider"] = metadata["ls_provider"]
-        data.update(root.scope(node.namespace).begin_call(node.spot))
+        data.update(root.scope(node.namespace).begin_call(node.id, node.spot))
         self._put(root, "llm.start", data, node.id)
 
     def tool(self, node: Node, name: str | None, args: Any, tool_call_id: str | None, metadata: Any) -> None:
@@ -184,6 +184,8 @@ class Capture(Tasks):
             if (cut := self.cut_calls.judge(node, response)) is not None:
                 data["cut"] = cut.data()
             self._put(root, "llm.ai.response", data, node.id)
+            if (scope := root.scopes.get(node.namespace)) is not None:
+                scope.speak(node.id, node.spoken)
             if not root.over and node.inside is None:
                 root.requests.update(_translate.request_ids(data["message"]["data"]))
         if not node.cut:
@@ -274,11 +276,14 @@ class Capture(Tasks):
                 else:
                     self._spend(node, None, complete=False)  # it may still end, for nobody
         problem = _why_never_settled(root, ending)
-        if waits or turn is None or problem or ending["status"] == "completed":
+        has_lost = root.has_shown and not waits and ending["status"] == "completed"
+        if waits or turn is None or problem or (ending["status"] == "completed" and not has_lost):
             if not waits:
                 self._tell_end(root, {**ending, **problem})
             self.threads.leave(root)
-        elif told and turn.is_settled_at_once(ending):
+        elif told and (turn.is_settled_at_once(ending) or (has_lost and turn.mode != "never")):
+            if has_lost:  # as long as its thread is settled, and if its process is killed meanwhile, this says so
+                self._put(root, "run.checkpoint", {"completed": True}, late=False)
             turn.ending = ending
             self._unsettled[turn.key] = root
         else:
@@ -297,7 +302,10 @@ class Capture(Tasks):
             self._put(root, "llm.ai.partial", {key: value for key, value in data.items() if value}, node.id, late=False)
         self._spend(node, None, complete=False)
         if not root.over:
-            root.scope(node.namespace).failed[node.id] = node.spot
+            scope = root.scope(node.namespace)
+            scope.failed[node.id] = node.spot
+            if node.said and node.spoken is not None and ending["status"] == "failed":
+                scope.cut(node.id, node.spoken)
             if node.parent is not None:
                 node.parent.calls.pop(node.id, None)
 

@@ -21,7 +21,6 @@ from ._graph_runs import GraphRuns
 from ._inapplicable import is_inapplicable
 from ._mending import Mender
 from ._messages import as_messages
-from ._partial import MARK
 from ._settlement import Plan, come_in, plan
 from ._spanning import said_before
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
@@ -43,7 +42,7 @@ _SETTLED: Final = ("settled", "whole")
 _FINAL: Final = (*_SETTLED, "moved_on", "left_alone")
 _PATIENCE: Final = 30.0
 """Seconds that a flush, or what a run has left to be written in the background, may take."""
-_ROUNDS: Final = 4
+_ROUNDS: Final = 5
 _REFUSED: Final = (
     "run %s could not be settled, because a reducer of its graph refuses what is written: %s. It is tried again before the"
     " next turn of its thread"
@@ -68,7 +67,7 @@ class Settlement:
     outcome: Outcome
     reason: str | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
-    """The messages that were written, in order: `id`, `type` and `origin` of each."""
+    """The messages that were written, in order: `id`, `type` and `origin` of each; `inserted`, if not at the end."""
     before: str | None = None
     """The checkpoint from which the run can still be resumed (see `RunJournal.resume_config`)."""
     after: str | None = None
@@ -202,7 +201,7 @@ class Settler:
         self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool
     ) -> Steps[Settlement]:
         events = yield self._off(partial(self._journal.read, run.run_id))
-        about = About(run, thread_id, events, reason)
+        about = About(run, thread_id, events, reason, late=late)
         about.read((yield from said_before(self._journal, self._threads, run, events)))
         about.read(_transcript.said(run.run_id, events, reason))
         shape = self._threads.shape
@@ -214,8 +213,8 @@ class Settler:
         lost = yield from self.runs.would_lose(run)
         if lost is not None:
             return done(outcome="held", reason=lost)
-        if state.interrupts and not over_pause:
-            return done(outcome="held", reason="it waits for a human")
+        if (state.interrupts and not over_pause) or (about.has_completed and is_left(state)):
+            return done(outcome="held", reason="it waits for a human" if state.interrupts else "tasks are left to run")
         if about.has_stored and before is None:
             # Deleted, or lost with its process. Before a new message it is gone for good: what comes then is another
             # conversation, and the words of a chat that somebody has deleted must not come back in it.
@@ -235,24 +234,24 @@ class Settler:
             todo = yield from self._plan(self._thread(found, about), about, by_id=by_id, late=late)
             if todo.moved_on:
                 return done(outcome="moved_on", reason="an answer of another run stands behind it")
-            if (problem := shape.unwritable(found, todo.add)) is not None:
+            if (problem := shape.unwritable(found, todo.at_end().add)) is not None:
                 return done(outcome="left_alone", reason=problem)
-            if not todo.add and not is_left(state):
+            if not todo.add and not todo.insert and not is_left(state):
                 break
             yield from self._remember(run, about, before)
             if turn == 0 and is_left(state):
                 state = yield from cleared(self._threads, thread_id)
                 continue
-            yield self._threads.write(thread_id, "", supersteps(shape, state.values, todo.add))
-            added |= {str(one.id): _told(one) for one in todo.add}
+            yield self._threads.write(thread_id, "", supersteps(shape, state.values, todo.add, todo.insert))
+            added |= todo.told()
             state = yield self._threads.read(thread_id)
         else:
             return done(
                 outcome="left_alone", reason="its state does not keep what is written to it", messages=tuple(added.values())
             )
-        if not late:
+        if not late and not about.has_completed:
             rest = yield from self._mender.mend(thread_id, state=state)
-            added |= {str(one.id): _told(one) for one in rest.messages}
+            added |= Plan([*rest.messages]).told()
             if rest.problem is not None:
                 return done(outcome="left_alone", reason=rest.problem, messages=tuple(added.values()))
             state = rest.state or state
@@ -308,7 +307,7 @@ class Settler:
 
     def _remember(self, run: Run, about: About, before: str | None) -> Steps[None]:
         """Before anything is written: after a crash in the middle, this is still where the run can be resumed."""
-        if before is not None and about.before is None and run.owner == self._journal.owner_id:
+        if before is not None and about.before is None and not about.has_completed and run.owner == self._journal.owner_id:
             about.before = before
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
             yield from self._flush()
@@ -346,7 +345,9 @@ class Settler:
             if late:
                 return Plan(add=come_in(thread, about.ask, about.run_id) if by_id else [])
             given = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id, tasks=about.tasks)
-            return given(applied=about.applied, step=about.step, by_id=by_id, since=about.since)
+            found = given(applied=about.applied, step=about.step, by_id=by_id, since=about.since)
+            found = found if self._threads.shape.can_rewrite else found.at_end()
+            return found.of_completed() if about.has_completed else found
 
         found = look()
         if about.unknown:
@@ -358,7 +359,7 @@ class Settler:
 
     def _settle_inner(self, thread_id: str, about: About) -> Steps[None]:
         """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
-        for namespace, shape in self._threads.inner.items():
+        for namespace, shape in () if about.has_completed else self._threads.inner.items():
             state = yield self._threads.read(thread_id, namespace)
             if shape.problem is not None or not shape.messages(state.values) or shape.problem_with(state.values):
                 continue
@@ -394,7 +395,3 @@ def _checkpoint_id(state: Any) -> str | None:
 
 def _parent_id(state: Any) -> str | None:
     return None if state.parent_config is None else str(state.parent_config["configurable"]["checkpoint_id"])
-
-
-def _told(message: Any) -> dict[str, Any]:
-    return {"id": message.id, "type": message.type, "origin": message.additional_kwargs.get(MARK, {}).get("origin")}

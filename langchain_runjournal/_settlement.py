@@ -6,9 +6,10 @@ in a task that was never applied is missing, wherever the last message of the th
 task is known (events of older releases, runs that only a handler recorded), what lacks is the end of the transcript, behind
 the last message that the thread has.
 
-Messages are only ever added at the end, in the order in which they were said, each request followed by its results; open
-requests of the thread get their answers first. Nothing that stands there is touched, but for a synthetic result whose real
-one is known by now.
+Messages are added at the end, in the order in which they were said, each request followed by its results; open requests of
+the thread get their answers first. One kind stands before others: an answer that was cut off, and in whose place its task
+gave a message of its own, is put before that message. Nothing that stands there is touched, but for a synthetic result whose
+real one is known by now.
 """
 
 from __future__ import annotations
@@ -36,8 +37,31 @@ class Plan:
     """What to add to a thread, in order."""
 
     add: list[Any] = field(default_factory=list)
+    """At its end."""
+    insert: dict[int, list[Any]] = field(default_factory=dict)
+    """By place in the thread, what belongs before the message that stands there."""
     moved_on: bool = False
     """Nothing may be added: somebody else's turn stands behind this run."""
+
+    def at_end(self) -> Plan:
+        """The same, with nothing before what stands there: not every list can be written anew."""
+        return Plan([*self._inserted(), *self.add], {}, self.moved_on)
+
+    def of_completed(self) -> Plan:
+        """What of it a run lacks that has completed: answers that were cut off, in whose place its tasks gave messages of
+        their own. All else is as its graph wants it."""
+        return Plan([one for one in self.add if origin_of(one) == "partial"], self.insert, self.moved_on)
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """What an event says of the messages that are written next, by id: what is inserted goes first, alone."""
+        found: dict[str, dict[str, Any]] = {}
+        for one in self._inserted() or self.add:
+            found[str(one.id)] = {"id": one.id, "type": one.type, "origin": _mark(one).get("origin")}
+            found[str(one.id)] |= {"inserted": True} if self.insert else {}
+        return found
+
+    def _inserted(self) -> list[Any]:
+        return [one for ours in self.insert.values() for one in ours]
 
 
 def plan(
@@ -82,9 +106,23 @@ def plan(
         # A part of an answer has been in no checkpoint: the graph cannot have taken it out.
         if is_missing or origin_of(message) == "partial":
             (ours,) = with_ids([_named(message, run_id, place)])
+            if (behind := _instead(thread, transcript, stands, tasks, place)) is not None:
+                found.insert.setdefault(behind, []).append(ours)
+                continue
             found.add.append(ours)
             found.add += [answer(ours, one, ask(ours, one)) for one in requests(ours) if _is_answerable(one)]
     return found
+
+
+def _instead(
+    thread: Sequence[Any], transcript: Sequence[Any], stands: Mapping[int, int], tasks: Mapping[int, Task], place: int
+) -> int | None:
+    """The place in the thread of the message that a task gave in the place of a partial answer, if it stands there."""
+    task = tasks.get(place)
+    if task is None or origin_of(transcript[place]) != "partial":
+        return None
+    later = range(place + 1, len(transcript))
+    return next((stands[at] for at in later if at in stands and tasks.get(at) == task and is_ai(transcript[at])), None)
 
 
 def _standing(thread: Sequence[Any], transcript: Sequence[Any], run_id: str, since: int) -> dict[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ._partial import THINKING, is_final
+from ._partial import THINKING, is_final, partial_message
 from ._requests import requested
 from ._streamed import Streamed
 from .events import visible_text
@@ -76,6 +76,16 @@ def streamed(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> tuple[A
         except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
             continue
     return "", ()
+
+
+def shows(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> bool:
+    """Whether deltas of a call add up to anything that is kept of it when it is cut off."""
+    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
+        try:
+            return partial_message(Streamed(some, call_id), reason="") is not None
+        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
+            continue
+    return False
 
 
 def plain(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> list[str | Mapping[str, Any]]:

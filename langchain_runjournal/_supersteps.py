@@ -5,7 +5,7 @@ Rule: what finished tasks have written becomes part of the thread before anythin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._graph import CLEAR, Shape, Threads
@@ -32,8 +32,15 @@ def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]
     return (yield threads.read(thread_id, namespace))
 
 
-def supersteps(shape: Shape, values: Any, add: Sequence[Any]) -> list[Any]:
-    """Ours, and then nothing may be left to run."""
+def supersteps(
+    shape: Shape, values: Any, add: Sequence[Any], insert: Mapping[int, Sequence[Any]] | None = None
+) -> list[Any]:
+    """Ours, and then nothing may be left to run. What is inserted goes first, alone: the list is written anew with it."""
+    if insert:
+        whole: list[Any] = []
+        for place, one in enumerate(found := shape.messages(values) or []):
+            whole += [*shape.written(found, insert.get(place, ())), one]
+        return [shape.rewrite(values, whole), CLEAR]
     return [shape.update(values, add), CLEAR] if add else [CLEAR]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _answers, _given, _translate
 from ._answers import ModelCall, Reason, Role, Spoken
+from ._attempts import Scope
 from ._ends import Ends
 from ._lessons import Lessons, graph_key
 from ._tracker import Node, Owner, Root
@@ -147,9 +148,11 @@ class Tasks(Ends):
             node.parent.calls.update({id: one for id, one in node.calls.items() if id not in found.kept})
         if node.inside is not None:
             return
-        self._learn(root, node, found, had.without(_given.state_messages(output)))
+        given = had.without(_given.state_messages(output))
+        self._learn(root, node, found, given)
         gave, kept, messages = found.gave, list(found.kept), []
-        kept += [id for id in scope.failed if id not in kept] if scope is not None else []
+        shown = self._shown(root, node, found, given, scope) if strict else []
+        kept += [id for id in scope.failed if id not in (*kept, *shown)] if scope is not None else []
         if node.is_inner:
             gave = [id for id in gave if not node.calls[id].is_settled_helper]  # the task around it keeps these, as a rule
         else:
@@ -159,9 +162,25 @@ class Tasks(Ends):
                 self._remember(root, like[id])
             for message in messages:
                 self._remember(root, _given.likeness(message))
-        if gave or kept or messages:
+        if gave or kept or messages or shown:
             data: Data = {"node": node.name, "checkpoint_ns": node.place, "gave": gave, "kept": kept}
+            data |= {"shown": shown} if shown else {}
             self._put(root, "task.end", {**data, **node.task, "messages": messages} if messages else data)
+
+    def _shown(self, root: Root, node: Node, found: _given.Split, given: list[Any], scope: Scope | None) -> list[str]:
+        """The answers that were shown, cut off by an error and outdone by none, where the task writes a message of its own
+        instead of them: middleware does that when all attempts have failed, and so does the error handler of a node."""
+        scope = scope or root.scopes.get(node.namespace)
+        if scope is None:
+            return []
+        likes = [_given.likeness({"data": vars(one)}) for one in given if _given.speaks([one])]
+        mine = [(like["words"], like["asks"]) for like in likes]
+        if not found.gave:
+            # An error handler is a task of its own, beneath the namespace of the node that it stands for.
+            scope.give_instead(node.place if node.is_inner else node.namespace, mine)
+        shown = [] if node.is_inner else scope.shown(mine)
+        root.has_shown = root.has_shown or bool(shown)
+        return shown
 
     def _remember(self, root: Root, like: Data | None) -> None:
         if like is not None and like["id"]:

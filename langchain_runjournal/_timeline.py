@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from . import _fold
+from ._attempts import Attempts
 from ._axis import Axis, Clock, lanes
 from ._drawn import ModelCall, OpenModel, OpenTool, ToolCall, as_strings, as_text, model_call, tool_call
 from ._fold import as_mapping
-from ._spoken import spoken, text_of
+from ._spoken import shows, spoken, text_of
 from ._told import Told, told
 from .events import DELTA, Event, Run
 
@@ -93,8 +94,7 @@ class _Reader:
         self.tools: dict[str | None, OpenTool] = {}
         self.tool_of: dict[str, OpenTool] = {}
         self.marks: list[Mark] = []
-        self.replaced: set[str] = set()
-        self.unused: set[str] = set()
+        self.attempts = Attempts()
         self.over: float | None = None
         self.worked = 0.0
         """When something happened last that was no mark."""
@@ -111,7 +111,7 @@ class _Reader:
         if self.run is None:
             self.run = _fold.begin(event.run_id, event.at)
         data = event.data
-        self.unused.update(as_strings(data.get("unused")))
+        self.attempts.keep(as_strings(data.get("unused")))
         match event.kind:
             case "llm.start":
                 self._start(event, data, now)
@@ -186,7 +186,7 @@ class _Reader:
         call = self._model(event, now)
         call.data = data
         call.late = call.closed = call.late or bool(data.get("late"))
-        self.replaced.update(as_strings(data.get("replaces")))
+        self.attempts.begin(call.call_id, as_strings(data.get("replaces")))
         self._works(now)
 
     def _respond(self, event: Event, data: Mapping[str, Any], now: float) -> None:
@@ -209,10 +209,19 @@ class _Reader:
 
     def _end_task(self, data: Mapping[str, Any]) -> None:
         """What a task gave back decides which calls were answers."""
-        self.unused.update(as_strings(data.get("kept")))
+        self.attempts.keep(as_strings(data.get("kept")))
+        self.attempts.show(as_strings(data.get("shown")))
         for id in as_strings(data.get("gave")):
             if id in self.models:
                 self.models[id].role = "answer"
+
+    def _speaks(self, call_id: str) -> bool:
+        call = self.models.get(call_id)
+        return call is not None and (call.message is not None or shows(call.deltas, call_id))
+
+    def _answers(self, call_id: str) -> bool:
+        call = self.models.get(call_id)
+        return call is not None and (call.role or as_text(call.data.get("role")) or "answer") == "answer"
 
     # --- tool calls ---------------------------------------------------------------------------------------------------
 
@@ -266,8 +275,8 @@ class _Reader:
                 axis,
                 over=self.over is not None,
                 is_known=is_known,
-                replaced=call.call_id in self.replaced,
-                unused=call.call_id in self.unused,
+                replaced=self.attempts.is_outdone(call.call_id, self._speaks, self._answers),
+                unused=self.attempts.is_unused(call.call_id),
             )
             for call, span, lane in zip(models, spans, model_lanes, strict=True)
         )

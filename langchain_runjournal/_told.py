@@ -72,7 +72,7 @@ class _Settled:
             written = data.get("messages")
             for one in written if isinstance(written, (list, tuple)) else ():
                 id = one.get("id") if isinstance(one, Mapping) else None
-                if isinstance(id, str):
+                if isinstance(id, str) and not one.get("inserted"):
                     self.places.setdefault(id, len(self.places))
                     self.seqs.setdefault(id, seq)
                     self.origins[id], self.kinds[id] = str(one.get("origin")), str(one.get("type"))
@@ -117,7 +117,7 @@ def told(
         if wrote.take(filled) is not None:
             placed.append((wrote.places[filled], _made_up(run, fields, request, wrote, known)))
     _find_left(placed, wrote)
-    # A settlement only ever adds at the end.
+    # What a settlement does not insert, it adds at the end.
     placed.sort(key=lambda one: one[0])
     return tuple(one for _, one in placed), unread
 

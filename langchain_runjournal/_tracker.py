@@ -59,6 +59,9 @@ class Owner(Protocol):
     answers: Answers | None
     """Which calls answer the user, if the user has said so."""
 
+    def on_chain_end(self, outputs: Any, *, run_id: UUID) -> Any:
+        """Tell it that a chain has ended well."""
+
     def on_chain_error(self, error: BaseException, *, run_id: UUID) -> Any:
         """Tell it that a chain has failed."""
 
@@ -101,6 +104,8 @@ class Root:
         """Whether its state has `messages`; None if that is not known (yet)."""
         self.answers: Answers | None = None
         """Which calls answer the user, if the user has said so."""
+        self.has_shown = False
+        """Whether a task has ended without an answer that was shown and cut off (see `Scope.shown`)."""
         self.given: dict[str, Data] = {}
         """The answers that tasks have given back, by the id of their messages."""
 

@@ -1,9 +1,9 @@
 """Pure: the events of a run -> its messages.
 
 Rule: a transcript is what the thread should hold of the run: what the caller put in, the model's answers, each followed by
-the results of its tool calls in the order of the calls. What a retry has replaced, what served the program only, and what
-happened inside of a tool are in the journal and not here. Nothing that a model says after the end of its run counts: the
-user has seen the end. A tool's result counts whenever it comes.
+the results of its tool calls in the order of the calls. What a later attempt has outdone (see `_attempts`), what served the
+program only, and what happened inside of a tool are in the journal and not here. Nothing that a model says after the end of
+its run counts: the user has seen the end. A tool's result counts whenever it comes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ._attempts import Attempts
 from ._cut_answers import marked_as_cut
 from ._partial import partial_message
 from ._streamed import Streamed
 from ._translate import Data, request_ids
-from .events import DELTA, Event
+from .events import DELTA, Event, visible_text
 
 
 class Task(NamedTuple):
@@ -63,16 +64,18 @@ class _Reader:
         self.inputs: list[Data] = []
         self.parts: list[_Call] = []
         self.calls: dict[str | None, _Call] = {}
-        self.replaced: set[str] = set()
+        self.attempts = Attempts()
         self.requests: dict[str, _Call] = {}
         self.unasked: dict[str, _Call] = {}
         self.status = "running"
+        self.has_completed = False
+        """Whether its graph has come to its end, though its thread may still be settled."""
         self.cause: str | None = None
         self.ended = False
 
     def read(self, event: Event) -> None:
         data = event.data
-        self.replaced.update(data.get("unused", ()))
+        self.attempts.keep(data.get("unused", ()))
         match event.kind:
             case "llm.human.input" if not self.ended:
                 self.inputs.append(data["message"])
@@ -89,6 +92,8 @@ class _Reader:
                 self._answer(data["message"])
             case "task.end" if not self.ended:
                 self._decide(data)
+            case "run.checkpoint" if data.get("completed"):
+                self.has_completed = True
             case "run.pause":
                 self.status = "paused"
             case "run.end" if not self.ended:
@@ -110,7 +115,7 @@ class _Reader:
         call.role = data.get("role", "answer")
         call.task = _task_of(data)
         call.graph = str(data.get("checkpoint_ns", "")).rpartition("|")[0]
-        self.replaced.update(data.get("replaces", ()))
+        self.attempts.begin(call.call_id, data.get("replaces", ()))
 
     def _respond(self, call: _Call, message: Data, role: str | None) -> None:
         call.message, call.role = message, role or call.role
@@ -124,7 +129,8 @@ class _Reader:
 
     def _decide(self, data: Mapping[str, Any]) -> None:
         """A task has ended, and what it gave back decides."""
-        self.replaced.update(data.get("kept", ()))
+        self.attempts.keep(data.get("kept", ()))
+        self.attempts.show(data.get("shown", ()))
         for id in data.get("gave", ()):
             if id in self.calls:
                 self.calls[id].role = "answer"
@@ -137,7 +143,7 @@ class _Reader:
         if message["type"] == "tool":
             self._answer(message)
             return
-        live = (one for one in self.parts if one.message is not None and one.call_id not in self.replaced)
+        live = (one for one in self.parts if one.message is not None and self._counts(one))
         call = next((one for one in live if id and one.message and one.message["data"].get("id") == id), None)
         if call is None:
             call = _Call("", "answer", task)
@@ -169,7 +175,7 @@ class _Reader:
     def said(self) -> list[Said]:
         found = [Said(message) for message in self.inputs]
         for part in self.parts:
-            if part.role == "answer" and part.call_id not in self.replaced:
+            if part.role == "answer" and self._counts(part) and not self._is_retold(part):
                 found += [
                     Said(message, part.task, part.graph, part.cut if message is part.message else None)
                     for message in self._of(part)
@@ -180,13 +186,42 @@ class _Reader:
         if call.message is not None:
             order = request_ids(call.message["data"]) if call.results else []
             return [call.message, *(call.results[id] for id in order if id in call.results)]
-        if self.status == "completed":
+        if (self.has_completed or self.status == "completed") and call.call_id not in self.attempts.shown:
             return []  # the run went on without it
-        reason = "error" if call.reason == "error" else self._reason or call.reason or "running"
-        partial = partial_message(
-            Streamed(call.deltas, call.call_id), run_id=self.run_id, call_id=call.call_id, reason=reason
-        )
+        partial = self._partial(call)
         return [partial] if partial is not None else []
+
+    def _partial(self, call: _Call) -> Data | None:
+        reason = "error" if call.reason == "error" else self._reason or call.reason or "running"
+        said = Streamed(call.deltas, call.call_id)
+        return partial_message(said, run_id=self.run_id, call_id=call.call_id, reason=reason)
+
+    def _counts(self, call: _Call) -> bool:
+        return self.attempts.counts(call.call_id, self._speaks, self._answers)
+
+    def _is_retold(self, call: _Call) -> bool:
+        """Whether the words of a call that was cut off stand in a message that its task gave instead of them."""
+        partial = self._partial(call) if call.message is None and call.call_id in self.attempts.shown else None
+        if partial is None:
+            return False
+        id, words = partial["data"]["id"], _words(partial)
+        instead = [
+            one.message for one in self.parts if not one.call_id and one.task == call.task and one.message is not None
+        ]
+        return any(words in _words(message) or (id and message["data"].get("id") == id) for message in instead)
+
+    def _speaks(self, call_id: str) -> bool:
+        call = self.calls.get(call_id)
+        return call is not None and (call.message is not None or self._partial(call) is not None)
+
+    def _answers(self, call_id: str) -> bool:
+        call = self.calls.get(call_id)
+        return call is not None and call.role == "answer"
+
+
+def _words(message: Data) -> str:
+    content = message["data"].get("content")
+    return " ".join((content if isinstance(content, str) else visible_text({"blocks": content})).split())
 
 
 def _task_of(data: Mapping[str, Any]) -> Task | None:

@@ -22,6 +22,7 @@ PURE = [
     "errors",
     "events",
     "view",
+    "_answers",
     "_attempts",
     "_axis",
     "_blocks",

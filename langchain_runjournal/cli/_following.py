@@ -261,7 +261,7 @@ class People:
     def _begin(self, event: Event) -> None:
         voice = self._voices.model(event)
         if event.data.get("replaces"):
-            self._line("asked again: what it said before counts no more", "yellow")
+            self._line("asked again: what it says takes the place of what it said before", "yellow")
         if voice.role != "answer":
             self._line(f"{voice.role}: {voice.name}")
 
