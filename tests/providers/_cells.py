@@ -1,0 +1,154 @@
+"""The matrix: every place, every cut, every client, with the guard and without."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ._answers import Answer, Call, Say, Search, Think
+from ._clients import CLIENTS, Client
+
+WORDS = Say(("Grüße ", "aus Zürich, ", "es schneit ", "– sehr."))
+AFTER = Say(("In Łódź ", "scheint die ", "Sonne – ", "noch."))
+MOMENT = Say(("Ich sehe – ", "kurz nach: "))
+THOUGHT = Think(("Was würde ", "der Nutzer ", "wünschen?"))
+SEARCH = Search("Wetter in Zürich", "Schnee")
+LOOK = Call("look", {"place": "Zürich und Umgebung"})
+DELETE = Call("delete", {"path": "delete only /tmp/a"})
+HOLD = Call("hold", {"place": "Genève"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the first turn is cut: in the last of its answers, behind a fragment. `tools`: in the tools that it asks for."""
+
+    name: str
+    answers: tuple[Answer, ...]
+    behind: str | None = None
+    tools: bool = False
+    needs: str = ""
+    """What the provider must be able to do: thinks, searches, redacts, fragments."""
+
+
+PLACES = {
+    one.name: one
+    for one in (
+        Place("before the first byte", ((WORDS,),), None),
+        Place("before the first token", ((WORDS,),), "head"),
+        Place("in the first token", ((WORDS,),), "text0:0"),
+        Place("in mid text", ((WORDS,),), "text0:1"),
+        Place("after the last token", ((WORDS,),), "text0.end"),
+        Place("between text and call", ((MOMENT, LOOK),), "text0.end"),
+        Place("in thinking", ((THOUGHT, WORDS),), "think0:0", needs="thinks"),
+        Place("after thinking", ((THOUGHT, WORDS),), "think0.end", needs="thinks"),
+        Place("in text after thinking", ((THOUGHT, WORDS),), "text0:1", needs="thinks"),
+        Place("after redacted thinking", ((Think((), redacted=True), WORDS),), "think0.end", needs="redacts"),
+        Place("in text after redacted", ((Think((), redacted=True), WORDS),), "text0:1", needs="redacts"),
+        Place("in a server tool", ((THOUGHT, SEARCH, WORDS),), "search0:0", needs="searches"),
+        Place("in a server tool after text", ((THOUGHT, MOMENT, SEARCH, WORDS),), "search0:0", needs="searches"),
+        Place("after a server tool", ((THOUGHT, SEARCH, WORDS),), "found0.end", needs="searches"),
+        Place("in text after a server tool", ((THOUGHT, SEARCH, WORDS),), "text0:1", needs="searches"),
+        Place("in a call's name", ((LOOK,),), "call0.name", needs="fragments"),
+        Place("in a call's arguments", ((MOMENT, DELETE),), "call0:0", needs="fragments"),
+        Place("in a bare call's arguments", ((DELETE,),), "call0:0", needs="fragments"),
+        Place("after a whole call", ((LOOK,),), "call0.end"),
+        Place("in the second call's arguments", ((MOMENT, LOOK, DELETE),), "call1:0", needs="fragments"),
+        Place("after a call after thinking", ((THOUGHT, MOMENT, LOOK),), "call0.end", needs="thinks"),
+        Place("second step, before the first byte", ((MOMENT, LOOK), (AFTER,)), None),
+        Place("second step, in mid text", ((MOMENT, LOOK), (AFTER,)), "text0:1"),
+        Place("second step, in thinking", ((THOUGHT, MOMENT, LOOK), (THOUGHT, AFTER)), "think0:0", needs="thinks"),
+        Place("second step, in arguments", ((LOOK,), (MOMENT, DELETE)), "call0:0", needs="fragments"),
+        Place("in a tool", ((MOMENT, HOLD),), tools=True),
+        Place("in a batch of tools", ((LOOK, Call("look", {"place": "Łódź"}), HOLD),), tools=True),
+    )
+}
+CUTS = (
+    "rst",
+    "rst_in_character",
+    "fin",
+    "fin_in_event",
+    "stop",
+    "close",
+    "timeout",
+    "error",
+    "overloaded",
+    "broken_json",
+    "early_end",
+    "length",
+)
+CLEAN = frozenset({"early_end", "length"})
+"""The cuts that a client takes for the end of an answer."""
+IN_TOOLS = ("stop", "timeout", "error")
+MODES = ("agent", "agent+guard", "graph", "graph+repair")
+"""An agent of LangChain without and with `ToolPairGuard`; a graph made by hand without and with `repair_tool_pairs`."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field of the matrix."""
+
+    client: str
+    place: str
+    cut: str
+    mode: str
+    then: str = ""
+    """The client that the thread goes on with; "": the same."""
+
+    def __str__(self) -> str:
+        switch = f" -> {self.then}" if self.then else ""
+        return f"{self.client}{switch} | {self.place} | {self.cut} | {self.mode}"
+
+    @property
+    def number(self) -> int:
+        """The same on each machine and in each process."""
+        return int.from_bytes(hashlib.blake2b(str(self).encode(), digest_size=6).digest(), "big")
+
+
+def can(client: Client, place: Place) -> bool:
+    return not place.needs or bool(getattr(client, place.needs))
+
+
+def cuts_of(place: Place) -> tuple[str, ...]:
+    return IN_TOOLS if place.tools else CUTS
+
+
+SWITCHED = {"in mid text": ("rst", "stop", "length"), "in text after thinking": ("fin", "stop"), "after thinking": ("stop",),
+            "in text after a server tool": ("error", "stop"), "in a call's arguments": ("stop", "early_end"),
+            "after a whole call": ("rst", "stop"), "second step, in mid text": ("overloaded", "stop"), "in a batch of tools": ("stop",)}
+"""Where threads are cut that go on with another provider."""
+
+
+def matrix() -> Iterator[Cell]:
+    """Every cell that there is."""
+    for client in CLIENTS.values():
+        for place in PLACES.values():
+            if can(client, place):
+                for cut in cuts_of(place):
+                    for mode in MODES:
+                        yield Cell(client.name, place.name, cut, mode)
+    for client in CLIENTS.values():
+        for name, cuts in SWITCHED.items():
+            if can(client, PLACES[name]):
+                for then in CLIENTS:
+                    if then != client.name:
+                        for cut in cuts:
+                            for mode in ("agent", "agent+guard"):
+                                yield Cell(client.name, name, cut, mode, then)
+
+
+def sample(cells: list[Cell], size: int) -> list[Cell]:
+    """A part of the matrix, the same each time, in which every pair of client, place, cut and mode occurs that occurs at all."""
+    ordered = sorted(cells, key=lambda one: one.number)
+    covered: set[tuple[str, str]] = set()
+    chosen: list[Cell] = []
+    rest: list[Cell] = []
+    for cell in ordered:
+        parts = [f"c:{cell.client}>{cell.then}", f"p:{cell.place}", f"u:{cell.cut}", f"m:{cell.mode}"]
+        pairs = {(one, other) for at, one in enumerate(parts) for other in parts[at + 1 :]}
+        if pairs <= covered:
+            rest.append(cell)
+        else:
+            covered |= pairs
+            chosen.append(cell)
+    return chosen + rest[: max(0, size - len(chosen))]
