@@ -11,7 +11,7 @@ import time
 
 from ._cells import matrix, sample
 from ._clients import CLIENTS
-from ._play import Stage, play
+from ._play import Problem, Stage, play
 
 
 async def run(cells: list, verbose: bool) -> dict:
@@ -21,9 +21,9 @@ async def run(cells: list, verbose: bool) -> dict:
         try:
             found[cell] = await play(stage, cell)
         except Exception as error:
-            found[cell] = [f"the harness: {type(error).__name__}: {error}"]
+            found[cell] = [Problem("harness", f"{type(error).__name__}: {error}")]
         if verbose and found[cell]:
-            print(cell, *found[cell], sep="\n    ", flush=True)
+            print(cell, *(f"{one.kind}: {one.text}" for one in found[cell]), sep="\n    ", flush=True)
     stage.close()
     return found
 
@@ -51,7 +51,7 @@ def main() -> int:
         print(f"| {name} |", " | ".join(f"{sum(row[mode])} of {len(row[mode])}" if row[mode] else "" for mode in modes), "|")
     whole = sum(not wrong for wrong in found.values())
     print(f"\n{whole} of {len(found)} cells are whole, {took:.0f} s")
-    kinds = collections.Counter(re.sub(r"[\w-]*\d{3,}|'[^']*'|\{[^}]*\}|\[[^\]]*\]|\d+", "…", one) for wrong in found.values() for one in wrong)
+    kinds = collections.Counter(re.sub(r"[\w-]*\d{3,}|'[^']*'|\{[^}]*\}|\[[^\]]*\]|\d+", "…", f"{one.kind}: {one.text}") for wrong in found.values() for one in wrong)
     for kind, count in kinds.most_common(40):
         print(f"{count:5}  {kind}")
     return 0

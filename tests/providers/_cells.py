@@ -77,8 +77,8 @@ CUTS = (
     "early_end",
     "length",
 )
-CLEAN = frozenset({"early_end", "length"})
-"""The cuts that a client takes for the end of an answer."""
+LEFT = frozenset({"stop", "close"})
+"""The cuts by which the user ends the turn: no client can take them for the end of an answer."""
 IN_TOOLS = ("stop", "timeout", "error")
 MODES = ("agent", "agent+guard", "graph", "graph+repair")
 """An agent of LangChain without and with `ToolPairGuard`; a graph made by hand without and with `repair_tool_pairs`."""
@@ -113,10 +113,22 @@ def cuts_of(place: Place) -> tuple[str, ...]:
     return IN_TOOLS if place.tools else CUTS
 
 
-SWITCHED = {"in mid text": ("rst", "stop", "length"), "in text after thinking": ("fin", "stop"), "after thinking": ("stop",),
-            "in text after a server tool": ("error", "stop"), "in a call's arguments": ("stop", "early_end"),
-            "after a whole call": ("rst", "stop"), "second step, in mid text": ("overloaded", "stop"), "in a batch of tools": ("stop",)}
-"""Where threads are cut that go on with another provider."""
+SWITCHED = {
+    "in mid text": ("rst", "length"),
+    "in text after thinking": ("stop",),
+    "after thinking": ("stop",),
+    "in text after redacted": ("fin",),
+    "in text after a server tool": ("error",),
+    "in a call's arguments": ("stop", "early_end"),
+    "after a whole call": ("rst",),
+    "second step, in mid text": ("overloaded",),
+    "in a batch of tools": ("stop",),
+}
+"""Where threads are cut that go on with another provider, and how."""
+HEIRS = ("openai-chat", "strict-template", "anthropic", "responses", "responses-chained", "gemini", "ollama", "mistral", "deepseek", "groq")
+"""The clients that they go on with: one of each wire."""
+FORGOTTEN = {"responses-unstored": ("responses", "responses-chained")}
+"""Who turns storage on in mid-thread is refused the ids of what was not stored, also when nothing was ever cut."""
 
 
 def matrix() -> Iterator[Cell]:
@@ -128,24 +140,28 @@ def matrix() -> Iterator[Cell]:
                     for mode in MODES:
                         yield Cell(client.name, place.name, cut, mode)
     for client in CLIENTS.values():
+        heirs = [one for one in HEIRS if one != client.name and one not in FORGOTTEN.get(client.name, ())]
         for name, cuts in SWITCHED.items():
             if can(client, PLACES[name]):
-                for then in CLIENTS:
-                    if then != client.name:
-                        for cut in cuts:
-                            for mode in ("agent", "agent+guard"):
-                                yield Cell(client.name, name, cut, mode, then)
+                for then in heirs:
+                    for cut in cuts:
+                        for mode in MODES[:2]:
+                            yield Cell(client.name, name, cut, mode, then)
 
 
 def sample(cells: list[Cell], size: int) -> list[Cell]:
-    """A part of the matrix, the same each time, in which every pair of client, place, cut and mode occurs that occurs at all."""
+    """A part of the matrix, the same each time, in which every pair of client, place, cut and mode
+    occurs that occurs at all, and every switch."""
     ordered = sorted(cells, key=lambda one: one.number)
-    covered: set[tuple[str, str]] = set()
+    covered: set[tuple[str, str, str]] = set()
     chosen: list[Cell] = []
     rest: list[Cell] = []
     for cell in ordered:
-        parts = [f"c:{cell.client}>{cell.then}", f"p:{cell.place}", f"u:{cell.cut}", f"m:{cell.mode}"]
-        pairs = {(one, other) for at, one in enumerate(parts) for other in parts[at + 1 :]}
+        if cell.then:
+            pairs = {(cell.client, "->", cell.then), (cell.then, "<-", cell.place)}
+        else:
+            parts = [cell.client, cell.place, cell.cut, cell.mode]
+            pairs = {(one, "", other) for at, one in enumerate(parts) for other in parts[at + 1 :]}
         if pairs <= covered:
             rest.append(cell)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -16,7 +16,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langchain_runjournal import RunJournal, attach, is_partial, repair_tool_pairs
 
 from ._answers import Answer, Call
-from ._cells import CLEAN, PLACES, Cell, Place
+from ._cells import LEFT, PLACES, Cell, Place
 from ._clients import CLIENTS
 from ._server import PATIENCE, Cut, Scene, Server
 
@@ -101,6 +101,13 @@ def _graph(stage: Stage, model: Any, mode: str) -> Any:
     return graph.compile(checkpointer=stage.saver, name=mode)
 
 
+class Problem(NamedTuple):
+    """What is not as it should be: which kind of thing, and the thing."""
+
+    kind: str
+    text: str
+
+
 class Turn:
     """One turn of a thread, seen from the page that shows it."""
 
@@ -108,7 +115,7 @@ class Turn:
         self.run_id = uuid.uuid4()
         self.seen = ""
         self.error: BaseException | None = None
-        self.leaving = False
+        self.leaving = self.left = False
         config = {"configurable": {"thread_id": thread}, "run_id": self.run_id, "recursion_limit": 12}
         self.stream = agent.astream({"messages": [HumanMessage(said)]}, config, stream_mode="messages")
         self.task = asyncio.ensure_future(self._read())
@@ -118,6 +125,7 @@ class Turn:
             if isinstance(chunk, (AIMessageChunk, AIMessage)):
                 self.seen += str(chunk.text)
             if self.leaving:
+                self.left = True
                 break
         await self.stream.aclose()
 
@@ -137,7 +145,7 @@ async def _idle() -> None:
         await asyncio.sleep(0)
 
 
-async def play(stage: Stage, cell: Cell) -> list[str]:
+async def play(stage: Stage, cell: Cell) -> list[Problem]:
     """What is wrong with the thread, all of it; nothing if it is whole."""
     place, client = PLACES[cell.place], CLIENTS[cell.client]
     scene = stage.server.scene = Scene(client.wire)
@@ -159,8 +167,8 @@ async def play(stage: Stage, cell: Cell) -> list[str]:
     found += _told(scene, asked, first, cell)
     found += await _later(stage, scene, agent, thread, "und Rom?", [((ROME,), None)])
     if ("look", ROME.args) not in stage.ran:
-        found.append("the tool of a later turn did not run")
-    return found + [f"the server: {one}" for one in scene.broken]
+        found.append(Problem("later", "the tool of a later turn did not run"))
+    return found + [Problem("harness", one) for one in scene.broken]
 
 
 async def _first(stage: Stage, scene: Scene, agent: Any, thread: str, place: Place, cell: Cell) -> Turn:
@@ -173,9 +181,13 @@ async def _first(stage: Stage, scene: Scene, agent: Any, thread: str, place: Pla
     await _idle()
     if cell.cut == "close":
         turn.leaving = True
-        while not turn.task.done():
+        while not (turn.left or turn.task.done()):
+            reached.clear()
             scene.gate.release()
-            await asyncio.wait({turn.task}, timeout=0.01)
+            sent = asyncio.ensure_future(reached.wait())
+            await asyncio.wait({turn.task, sent}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
+            sent.cancel()
+            await _idle()
     else:
         scene.gate.release()
         if cell.cut == "stop" or (place.tools and cell.cut == "timeout"):
@@ -186,60 +198,60 @@ async def _first(stage: Stage, scene: Scene, agent: Any, thread: str, place: Pla
 
 async def _after_the_cut(
     stage: Stage, scene: Scene, agent: Any, thread: str, turn: Turn, place: Place, cell: Cell
-) -> list[str]:
-    found = [f"refused within the turn: {one}" for one in scene.refused]
+) -> list[Problem]:
+    found = [Problem("refused at once", one) for one in scene.refused]
     scene.refused.clear()
     if not (scene.was_cut or place.tools):
-        found.append("the cut was never reached")
+        found.append(Problem("harness", "the cut was never reached"))
     state = await agent.aget_state({"configurable": {"thread_id": thread}})
     messages = state.values.get("messages", [])
     if state.next:
-        found.append(f"left to run: {state.next}")
+        found.append(Problem("left to run", str(state.next)))
     answers = [one for one in messages if isinstance(one, AIMessage)]
     found += _kept(scene, answers, turn, cell, place)
     results = [str(one.content) for one in messages if isinstance(one, ToolMessage)]
-    found += [f"the result {one!r} is not in the thread" for one in stage.returned if one not in results]
+    found += [Problem("result lost", one) for one in stage.returned if one not in results]
     whole = [(call.name, call.args) for answer in place.answers for call in answer if isinstance(call, Call)]
-    found += [f"{name} ran with {args}" for name, args in stage.ran if (name, args) not in whole]
+    found += [Problem("ran cut arguments", f"{name} {args}") for name, args in stage.ran if (name, args) not in whole]
     transcript = [one for one in await stage.journal.atranscript(str(turn.run_id)) if isinstance(one, AIMessage)]
     if (told := "".join(str(one.text) for one in transcript)) != turn.seen:
-        found.append(f"the transcript has {told!r}, seen was {turn.seen!r}")
+        found.append(Problem("transcript", f"{told!r}, seen was {turn.seen!r}"))
     return found
 
 
-def _kept(scene: Scene, answers: list[AIMessage], turn: Turn, cell: Cell, place: Place) -> list[str]:
-    found = []
+def _kept(scene: Scene, answers: list[AIMessage], turn: Turn, cell: Cell, place: Place) -> list[Problem]:
+    found: list[Problem] = []
     if (kept := "".join(str(one.text) for one in answers)) != turn.seen:
-        found.append(f"the thread has {kept!r}, seen was {turn.seen!r}")
+        found.append(Problem("thread", f"{kept!r}, seen was {turn.seen!r}"))
     for one in answers:
         if not str(one.text).strip() and not one.tool_calls:
-            found.append("an empty bubble of ours" if is_partial(one) else "an empty answer of the client")
-    if place.tools or cell.cut in CLEAN:
-        return found
+            found.append(Problem("empty bubble" if is_partial(one) else "empty answer", f"{one.content!r}"))
+    if place.tools or (turn.error is None and cell.cut not in LEFT):
+        return found  # the client took it for a whole answer
     partial = [str(one.text) for one in answers if is_partial(one)]
     if partial != ([scene.shown] if scene.shown.strip() else []):
-        found.append(f"marked as partial is {partial}, shown was {scene.shown!r}")
+        found.append(Problem("partial", f"{partial}, shown was {scene.shown!r}"))
     return found
 
 
 async def _later(
     stage: Stage, scene: Scene, agent: Any, thread: str, said: str, answers: list[tuple[Answer, Cut | None]]
-) -> list[str]:
+) -> list[Problem]:
     scene.answers = list(answers)
     turn = Turn(stage, agent, thread, said)
     await turn.over()
-    found = [f"refused: {one}" for one in scene.refused]
+    found = [Problem("refused", one) for one in scene.refused]
     if turn.error is not None and not found:
-        found.append(f"{type(turn.error).__name__}: {str(turn.error)[:200]}")
+        found.append(Problem("later", f"{type(turn.error).__name__}: {str(turn.error)[:200]}"))
     if not turn.error and not turn.seen.endswith("Very well. "):
-        found.append(f"a later turn said {turn.seen!r}")
+        found.append(Problem("later", f"it said {turn.seen!r}"))
     scene.refused.clear()
     return found
 
 
-def _told(scene: Scene, asked: int, turn: Turn, cell: Cell) -> list[str]:
+def _told(scene: Scene, asked: int, turn: Turn, cell: Cell) -> list[Problem]:
     """Whether the provider of the second turn was sent what the user had seen of the first."""
     words, sent = scene.shown.strip(), scene.requests[asked : asked + 1]
     if not words or not sent or words in sent[0] or '"previous_response_id": "' in sent[0]:
         return []
-    return [f"the next request lacks {words!r}"]
+    return [Problem("not sent", words)]

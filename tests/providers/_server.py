@@ -35,6 +35,8 @@ class Wire(Protocol):
         """An error in the middle of a stream."""
 
     content_type: str
+    broken: bytes
+    """An event that is no JSON."""
 
 
 @dataclass
@@ -208,6 +210,7 @@ class _Reply:
         for frame in [*rest, Frame(self.scene.wire.end("stop", self.scene), "end")]:
             self.scene.shown += frame.shows
             self.send(frame.data)
+            self.scene.reached()
             self.wait()
         self.finish()
 
@@ -229,7 +232,7 @@ class _Reply:
 
     def cut_broken_json(self, sent: list[Frame], rest: list[Frame]) -> None:
         """An event that is no JSON."""
-        self.send(b'data: {"<html>502 Bad Gateway\n\n' if self.scene.wire.content_type != "application/x-ndjson" else b'{"<html>\n')
+        self.send(self.scene.wire.broken)
         self.finish()
 
     def cut_early_end(self, sent: list[Frame], rest: list[Frame]) -> None:

@@ -27,6 +27,7 @@ class Anthropic:
     """The format and the rules of the Messages API."""
 
     content_type = "text/event-stream"
+    broken = b'event: content_block_delta\ndata: {"<html>502 Bad Gateway\n\n'
 
     def render(self, answer: Answer, body: dict[str, Any], scene: Scene) -> list[Frame]:
         usage = {"input_tokens": 1, "output_tokens": 1}

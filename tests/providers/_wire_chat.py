@@ -16,6 +16,7 @@ class Chat:
     """OpenAI."""
 
     content_type = "text/event-stream"
+    broken = b'data: {"<html>502 Bad Gateway\n\n'
     thought: str | None = None
     """The field in which thinking is sent."""
 
