@@ -1,60 +1,89 @@
-"""Every cell, or those that are named by a word in their name: `python -m tests.providers anthropic stop`."""
+"""Every cell, or those that are named by words in their name: `python -m tests.providers anthropic stop`.
+
+Exits with 1 if one is broken: neither whole, nor excused for a reason that `_verdict.py` names.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import collections
+import json
 import re
 import sys
 import time
+import warnings
+from pathlib import Path
 
-from ._cells import matrix, sample
+from ._cells import MODES, Cell, matrix, sample
 from ._clients import CLIENTS
-from ._play import Problem, Stage, play
+from ._play import Stage, play
+from ._verdict import Outcome, Problem, Verdict, judge
+
+Verdicts = dict[Cell, tuple[Verdict, list[str]]]
 
 
-async def run(cells: list, verbose: bool) -> dict:
-    stage = Stage()
-    found = {}
+async def run(cells: list[Cell], verbose: bool) -> Verdicts:
+    stage, found = Stage(), {}
     for cell in cells:
         try:
-            found[cell] = await play(stage, cell)
+            found[cell] = judge(cell, await play(stage, cell))
         except Exception as error:
-            found[cell] = [Problem("harness", f"{type(error).__name__}: {error}")]
-        if verbose and found[cell]:
-            print(cell, *(f"{one.kind}: {one.text}" for one in found[cell]), sep="\n    ", flush=True)
+            found[cell] = judge(cell, Outcome([Problem("harness", f"{type(error).__name__}: {error}")]))
+        if verbose and found[cell][0] == "broken":
+            print(cell, *found[cell][1], sep="\n    ", flush=True)
     stage.close()
     return found
+
+
+def table(found: Verdicts) -> str:
+    """Whole cells of all, by client and mode; in brackets those that cannot be whole."""
+    counts: dict[tuple[str, str], collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for cell, (verdict, _) in found.items():
+        for row in (cell.client if not cell.then else "a switch of provider", "all"):
+            counts[row, cell.mode][verdict] += 1
+    rows = [name for name in (*CLIENTS, "a switch of provider", "all") if any((name, mode) in counts for mode in MODES)]
+    lines = ["| whole of all (excused) | " + " | ".join(MODES) + " |", "|---|" + "---|" * len(MODES)]
+    for name in rows:
+        lines.append(f"| {name} | " + " | ".join(_field(counts[name, mode]) for mode in MODES) + " |")
+    return "\n".join(lines)
+
+
+def _field(count: collections.Counter[str]) -> str:
+    excused = f" ({count['excused']})" if count["excused"] else ""
+    return f"{count['whole']:,} of {count.total():,}{excused}" if count else ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.providers", description=__doc__)
     parser.add_argument("words", nargs="*", help="only cells whose name has all of these")
     parser.add_argument("--sample", type=int, help="a part of the matrix of about this size")
-    parser.add_argument("-v", action="store_true", help="say what is wrong with each cell that is not whole")
+    parser.add_argument("--json", type=Path, help="a file for the verdict of each cell")
+    parser.add_argument("-v", action="store_true", help="say what is wrong with each cell that is broken")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
     cells = [one for one in matrix() if CLIENTS[one.client].installed and (not one.then or CLIENTS[one.then].installed)]
-    if options.sample:
-        cells = sample(cells, options.sample)
+    cells = sample(cells, options.sample) if options.sample else cells
     cells = [one for one in cells if all(word in str(one) for word in options.words)]
     began = time.monotonic()
     found = asyncio.run(run(cells, options.v))
-    took = time.monotonic() - began
-    table = collections.defaultdict(lambda: collections.defaultdict(list))
-    for cell, wrong in found.items():
-        table[cell.client + (" -> other" if cell.then else "")][cell.mode].append(not wrong)
-    modes = list(dict.fromkeys(cell.mode for cell in found))
-    print("| client |", " | ".join(modes), "|")
-    print("|---|" + "---|" * len(modes))
-    for name, row in table.items():
-        print(f"| {name} |", " | ".join(f"{sum(row[mode])} of {len(row[mode])}" if row[mode] else "" for mode in modes), "|")
-    whole = sum(not wrong for wrong in found.values())
-    print(f"\n{whole} of {len(found)} cells are whole, {took:.0f} s")
-    kinds = collections.Counter(re.sub(r"[\w-]*\d{3,}|'[^']*'|\{[^}]*\}|\[[^\]]*\]|\d+", "…", f"{one.kind}: {one.text}") for wrong in found.values() for one in wrong)
-    for kind, count in kinds.most_common(40):
-        print(f"{count:5}  {kind}")
-    return 0
+    if options.json:
+        options.json.write_text(json.dumps({str(cell): verdict for cell, verdict in found.items()}, indent=1, ensure_ascii=False))
+    print(table(found))
+    counts = collections.Counter(verdict for verdict, _ in found.values())
+    print(f"\n{counts['whole']:,} of {len(found):,} cells are whole, {counts['excused']:,} cannot be, {counts['broken']:,} are broken.")
+    print(f"It took {time.monotonic() - began:.0f} s.\n")
+    for verdict in ("excused", "broken"):
+        why = collections.Counter(_kind(reason) for one, reasons in found.values() if one == verdict for reason in set(reasons))
+        for kind, count in why.most_common(60):
+            print(f"{verdict:8}{count:6,}  {kind}")
+    return 1 if counts["broken"] else 0
 
 
-sys.exit(main())
+def _kind(reason: str) -> str:
+    """A reason without what is of one cell only."""
+    return re.sub(r"[\w-]*\d{3,}|'[^']*'|\{.*\}|\[.*\]|\d+", "…", reason)[:180]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

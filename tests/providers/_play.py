@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from inspect import signature
+from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -19,6 +21,7 @@ from ._answers import Answer, Call
 from ._cells import LEFT, PLACES, Cell, Place
 from ._clients import CLIENTS
 from ._server import PATIENCE, Cut, Scene, Server
+from ._verdict import Outcome, Problem
 
 QUICK = 0.25
 """Seconds of silence after which a client gives up, where that is the cut. Any other client waits as long as we do."""
@@ -91,7 +94,9 @@ def _agent(stage: Stage, model: Any, mode: str) -> Any:
 
 def _graph(stage: Stage, model: Any, mode: str) -> Any:
     bound = model.bind_tools(stage.tools)
-    repair: Callable[[list[BaseMessage]], list[BaseMessage]] = repair_tool_pairs if mode.endswith("repair") else list
+    repair: Callable[[list[BaseMessage]], list[BaseMessage]] = list
+    if mode.endswith("repair"):
+        repair = partial(repair_tool_pairs, bridge=True) if "bridge" in signature(repair_tool_pairs).parameters else repair_tool_pairs
 
     async def ask(state: MessagesState, config: RunnableConfig) -> Any:
         return {"messages": [await bound.ainvoke(repair(state["messages"]), config)]}
@@ -99,13 +104,6 @@ def _graph(stage: Stage, model: Any, mode: str) -> Any:
     graph = StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(stage.tools, handle_tool_errors=False))
     graph.add_edge(START, "model").add_conditional_edges("model", tools_condition).add_edge("tools", "model")
     return graph.compile(checkpointer=stage.saver, name=mode)
-
-
-class Problem(NamedTuple):
-    """What is not as it should be: which kind of thing, and the thing."""
-
-    kind: str
-    text: str
 
 
 class Turn:
@@ -145,8 +143,8 @@ async def _idle() -> None:
         await asyncio.sleep(0)
 
 
-async def play(stage: Stage, cell: Cell) -> list[Problem]:
-    """What is wrong with the thread, all of it; nothing if it is whole."""
+async def play(stage: Stage, cell: Cell) -> Outcome:
+    """Play a cell, and say what was seen."""
     place, client = PLACES[cell.place], CLIENTS[cell.client]
     scene = stage.server.scene = Scene(client.wire)
     stage.ran.clear()
@@ -158,7 +156,8 @@ async def play(stage: Stage, cell: Cell) -> list[Problem]:
     scene.answers = [(answer, None) for answer in place.answers[:-1]] + [(place.answers[-1], cut)]
     agent = stage.agent(cell.client, cell.mode, quick=cell.cut == "timeout" and not place.tools)
     first = await _first(stage, scene, agent, thread, place, cell)
-    found = await _after_the_cut(stage, scene, agent, thread, first, place, cell)
+    seen = await _after_the_cut(stage, scene, agent, thread, first, place, cell)
+    found = seen.problems
 
     asked = len(scene.requests)
     scene.wire = CLIENTS[cell.then or cell.client].wire
@@ -168,7 +167,8 @@ async def play(stage: Stage, cell: Cell) -> list[Problem]:
     found += await _later(stage, scene, agent, thread, "und Rom?", [((ROME,), None)])
     if ("look", ROME.args) not in stage.ran:
         found.append(Problem("later", "the tool of a later turn did not run"))
-    return found + [Problem("harness", one) for one in scene.broken]
+    found += [Problem("harness", one) for one in scene.broken]
+    return seen
 
 
 async def _first(stage: Stage, scene: Scene, agent: Any, thread: str, place: Place, cell: Cell) -> Turn:
@@ -198,8 +198,9 @@ async def _first(stage: Stage, scene: Scene, agent: Any, thread: str, place: Pla
 
 async def _after_the_cut(
     stage: Stage, scene: Scene, agent: Any, thread: str, turn: Turn, place: Place, cell: Cell
-) -> list[Problem]:
+) -> Outcome:
     found = [Problem("refused at once", one) for one in scene.refused]
+    at_once = bool(scene.refused)
     scene.refused.clear()
     if not (scene.was_cut or place.tools):
         found.append(Problem("harness", "the cut was never reached"))
@@ -208,7 +209,7 @@ async def _after_the_cut(
     if state.next:
         found.append(Problem("left to run", str(state.next)))
     answers = [one for one in messages if isinstance(one, AIMessage)]
-    found += _kept(scene, answers, turn, cell, place)
+    found += _kept(scene, answers, turn, cut_off=not (place.tools or at_once or (turn.error is None and cell.cut not in LEFT)))
     results = [str(one.content) for one in messages if isinstance(one, ToolMessage)]
     found += [Problem("result lost", one) for one in stage.returned if one not in results]
     whole = [(call.name, call.args) for answer in place.answers for call in answer if isinstance(call, Call)]
@@ -216,18 +217,24 @@ async def _after_the_cut(
     transcript = [one for one in await stage.journal.atranscript(str(turn.run_id)) if isinstance(one, AIMessage)]
     if (told := "".join(str(one.text) for one in transcript)) != turn.seen:
         found.append(Problem("transcript", f"{told!r}, seen was {turn.seen!r}"))
-    return found
+    return Outcome(
+        found,
+        ended=turn.error is None and not turn.left,
+        roles=[one.type for one in messages],
+        hollow=any(one.kind == "empty answer" for one in found),
+        unfinished=scene.was_cut and cell.cut not in LEFT and (turn.error is None or at_once),
+    )
 
 
-def _kept(scene: Scene, answers: list[AIMessage], turn: Turn, cell: Cell, place: Place) -> list[Problem]:
+def _kept(scene: Scene, answers: list[AIMessage], turn: Turn, cut_off: bool) -> list[Problem]:
     found: list[Problem] = []
     if (kept := "".join(str(one.text) for one in answers)) != turn.seen:
         found.append(Problem("thread", f"{kept!r}, seen was {turn.seen!r}"))
     for one in answers:
         if not str(one.text).strip() and not one.tool_calls:
             found.append(Problem("empty bubble" if is_partial(one) else "empty answer", f"{one.content!r}"))
-    if place.tools or (turn.error is None and cell.cut not in LEFT):
-        return found  # the client took it for a whole answer
+    if not cut_off:
+        return found  # the client took it for a whole answer, or had one
     partial = [str(one.text) for one in answers if is_partial(one)]
     if partial != ([scene.shown] if scene.shown.strip() else []):
         found.append(Problem("partial", f"{partial}, shown was {scene.shown!r}"))
