@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from ._cells import MODES, Cell, matrix, sample
+from ._cells import MODES, Cell, controls, matrix, sample
 from ._clients import CLIENTS
 from ._play import Stage, play
 from ._verdict import Outcome, Problem, Verdict, judge
@@ -44,8 +44,7 @@ def table(found: Verdicts) -> str:
             counts[row, cell.mode][verdict] += 1
     rows = [name for name in (*CLIENTS, "a switch of provider", "all") if any((name, mode) in counts for mode in MODES)]
     lines = ["| whole of all (excused) | " + " | ".join(MODES) + " |", "|---|" + "---|" * len(MODES)]
-    for name in rows:
-        lines.append(f"| {name} | " + " | ".join(_field(counts[name, mode]) for mode in MODES) + " |")
+    lines += [f"| {name} | " + " | ".join(_field(counts[name, mode]) for mode in MODES) + " |" for name in rows]
     return "\n".join(lines)
 
 
@@ -58,23 +57,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.providers", description=__doc__)
     parser.add_argument("words", nargs="*", help="only cells whose name has all of these")
     parser.add_argument("--sample", type=int, help="a part of the matrix of about this size")
+    parser.add_argument("--controls", action="store_true", help="the same threads, and nothing is cut")
     parser.add_argument("--json", type=Path, help="a file for the verdict of each cell")
     parser.add_argument("-v", action="store_true", help="say what is wrong with each cell that is broken")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    cells = [one for one in matrix() if CLIENTS[one.client].installed and (not one.then or CLIENTS[one.then].installed)]
+    cells = [
+        one
+        for one in (controls() if options.controls else matrix())
+        if CLIENTS[one.client].installed and (not one.then or CLIENTS[one.then].installed)
+    ]
     cells = sample(cells, options.sample) if options.sample else cells
     cells = [one for one in cells if all(word in str(one) for word in options.words)]
     began = time.monotonic()
     found = asyncio.run(run(cells, options.v))
     if options.json:
-        options.json.write_text(json.dumps({str(cell): verdict for cell, verdict in found.items()}, indent=1, ensure_ascii=False))
+        options.json.write_text(
+            json.dumps({str(cell): verdict[0] for cell, verdict in found.items()}, indent=1, ensure_ascii=False)
+        )
     print(table(found))
     counts = collections.Counter(verdict for verdict, _ in found.values())
-    print(f"\n{counts['whole']:,} of {len(found):,} cells are whole, {counts['excused']:,} cannot be, {counts['broken']:,} are broken.")
+    excused, broken = counts["excused"], counts["broken"]
+    print(f"\n{counts['whole']:,} of {len(found):,} cells are whole, {excused:,} cannot be, {broken:,} are broken.")
     print(f"It took {time.monotonic() - began:.0f} s.\n")
     for verdict in ("excused", "broken"):
-        why = collections.Counter(_kind(reason) for one, reasons in found.values() if one == verdict for reason in set(reasons))
+        why = collections.Counter(
+            _kind(reason) for one, reasons in found.values() if one == verdict for reason in set(reasons)
+        )
         for kind, count in why.most_common(60):
             print(f"{verdict:8}{count:6,}  {kind}")
     return 1 if counts["broken"] else 0

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ._answers import Answer, Call, Say, Search, Think
 from ._clients import CLIENTS, Client
 
-WORDS = Say(("Grüße ", "aus Zürich, ", "es schneit ", "– sehr."))
-AFTER = Say(("In Łódź ", "scheint die ", "Sonne – ", "noch."))
-MOMENT = Say(("Ich sehe – ", "kurz nach: "))
+WORDS = Say(("Grüße ", "aus Zürich, ", "es schneit ", "öfter."))
+AFTER = Say(("In Łódź ", "scheint die ", "Sonne überall, ", "noch."))
+MOMENT = Say(("Ich sehe für ", "Sie nach: "))
 THOUGHT = Think(("Was würde ", "der Nutzer ", "wünschen?"))
 SEARCH = Search("Wetter in Zürich", "Schnee")
 LOOK = Call("look", {"place": "Zürich und Umgebung"})
@@ -28,7 +28,7 @@ class Place:
     behind: str | None = None
     tools: bool = False
     needs: str = ""
-    """What the provider must be able to do: thinks, searches, redacts, fragments."""
+    """What the provider must be able to do, as in `Client.can`."""
 
 
 PLACES = {
@@ -79,6 +79,7 @@ CUTS = (
 )
 LEFT = frozenset({"stop", "close"})
 """The cuts by which the user ends the turn: no client can take them for the end of an answer."""
+NOT = "not cut"
 IN_TOOLS = ("stop", "timeout", "error")
 MODES = ("agent", "agent+guard", "graph", "graph+repair")
 """An agent of LangChain without and with `ToolPairGuard`; a graph made by hand without and with `repair_tool_pairs`."""
@@ -106,7 +107,7 @@ class Cell:
 
 
 def can(client: Client, place: Place) -> bool:
-    return not place.needs or bool(getattr(client, place.needs))
+    return not place.needs or place.needs in client.can.split()
 
 
 def cuts_of(place: Place) -> tuple[str, ...]:
@@ -125,10 +126,68 @@ SWITCHED = {
     "in a batch of tools": ("stop",),
 }
 """Where threads are cut that go on with another provider, and how."""
-HEIRS = ("openai-chat", "strict-template", "anthropic", "responses", "responses-chained", "gemini", "ollama", "mistral", "deepseek", "groq")
+HEIRS = (
+    "openai-chat",
+    "strict-template",
+    "anthropic",
+    "responses",
+    "responses-chained",
+    "gemini",
+    "ollama",
+    "mistral",
+    "deepseek",
+    "groq",
+)
 """The clients that they go on with: one of each wire."""
 FORGOTTEN = {"responses-unstored": ("responses", "responses-chained")}
 """Who turns storage on in mid-thread is refused the ids of what was not stored, also when nothing was ever cut."""
+
+
+HOLDS = {
+    "after thinking": "thinking",
+    "in text after thinking": "thinking",
+    "in text after redacted": "redacted thinking",
+    "in text after a server tool": "a server tool",
+    "in a call's arguments": "text and a call",
+    "second step, in mid text": "text and a call",
+    "after a whole call": "a call",
+    "in a batch of tools": "a call",
+}
+"""What the whole answer at such a place has."""
+_STRICT = ("openai-chat", "strict-template")
+_SEARCHED = (*_STRICT, "anthropic", "ollama", "mistral")
+_RESPONSES = {
+    "thinking": ("ollama", "mistral"),
+    "a server tool": _SEARCHED,
+    "text and a call": ("ollama",),
+    "a call": ("ollama",),
+}
+UNREADABLE: dict[str, dict[str, tuple[str, ...]]] = {
+    "openai-chat-v1": {"text and a call": ("responses", "responses-chained")},
+    "anthropic": {
+        "thinking": ("ollama",),
+        "redacted thinking": (*_STRICT, "ollama", "mistral"),
+        "a server tool": (*_STRICT, "ollama", "mistral"),
+    },
+    "anthropic-v1": {
+        "thinking": ("mistral",),
+        "redacted thinking": (*_STRICT, "mistral"),
+        "a server tool": (*_STRICT, "responses", "responses-chained", "mistral"),
+    },
+    "responses": _RESPONSES,
+    "responses-v1": {"thinking": ("mistral",), "a server tool": (*_STRICT, "anthropic", "mistral")},
+    "responses-unstored": _RESPONSES,
+    "responses-chained": _RESPONSES,
+    "gemini": {"thinking": (*_STRICT, "anthropic", "ollama"), "a server tool": _SEARCHED},
+    "gemini-v1": {"thinking": ("mistral",), "a server tool": (*_STRICT, "anthropic", "mistral")},
+    "mistral": {"thinking": (*_STRICT, "anthropic", "ollama")},
+}
+"""By client and content: the clients that cannot send on such an answer of the other one, also when nothing was cut."""
+
+
+def readable(cell: Cell) -> bool:
+    """Whether the client that the thread goes on with can send on whole answers of the one that it began with."""
+    return cell.then not in UNREADABLE.get(cell.client, {}).get(HOLDS.get(cell.place, ""), ())
 
 
 def matrix() -> Iterator[Cell]:
@@ -147,6 +206,18 @@ def matrix() -> Iterator[Cell]:
                     for cut in cuts:
                         for mode in MODES[:2]:
                             yield Cell(client.name, name, cut, mode, then)
+
+
+def controls() -> Iterator[Cell]:
+    """The same threads, and nothing is cut: what is refused here is refused for no doing of a cut."""
+    for client in CLIENTS.values():
+        for place in PLACES.values():
+            if can(client, place) and not place.tools:
+                yield Cell(client.name, place.name, NOT, "agent")
+                if place.name in SWITCHED:
+                    for then in HEIRS:
+                        if then != client.name and then not in FORGOTTEN.get(client.name, ()):
+                            yield Cell(client.name, place.name, NOT, "agent", then)
 
 
 def sample(cells: list[Cell], size: int) -> list[Cell]:

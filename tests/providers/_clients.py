@@ -27,11 +27,8 @@ class Client:
     wire: Wire
     settings: Callable[[str, float], dict[str, Any]]
     """Of the address of the server and the timeout of a read."""
-    thinks: bool = False
-    searches: bool = False
-    redacts: bool = False
-    fragments: bool = True
-    """Whether the arguments of a call come in fragments."""
+    can: str
+    """What its provider does: `thinks`, `redacts` its thinking, `searches` by itself, sends arguments in `fragments`."""
 
     @property
     def installed(self) -> bool:
@@ -66,7 +63,9 @@ def _groq(url: str, timeout: float) -> dict[str, Any]:
 
 
 def _responses(**more: Any) -> Callable[[str, float], dict[str, Any]]:
-    return _openai(**{"model": "gpt-5", "use_responses_api": True, "reasoning": {"effort": "low", "summary": "auto"}, **more})
+    return _openai(
+        **{"model": "gpt-5", "use_responses_api": True, "reasoning": {"effort": "low", "summary": "auto"}, **more}
+    )
 
 
 def _gemini(**more: Any) -> Callable[[str, float], dict[str, Any]]:
@@ -92,24 +91,30 @@ def _mistral(url: str, timeout: float) -> dict[str, Any]:
 SEALED = {"store": False, "include": ["reasoning.encrypted_content"]}
 """Nothing is stored by the provider, and thinking comes back sealed."""
 
+OPENAI, ANTHROPIC = ("langchain_openai", "ChatOpenAI"), ("langchain_anthropic", "ChatAnthropic")
+GOOGLE, OLLAMA = ("langchain_google_genai", "ChatGoogleGenerativeAI"), ("langchain_ollama", "ChatOllama")
+MISTRAL, DEEPSEEK = ("langchain_mistralai", "ChatMistralAI"), ("langchain_deepseek", "ChatDeepSeek")
+GROQ = ("langchain_groq", "ChatGroq")
+CLAUDE, GPT, PRO = "fragments thinks searches redacts", "fragments thinks searches", "thinks searches"
+
 CLIENTS = {
     one.name: one
     for one in (
-        Client("openai-chat", "langchain_openai", "ChatOpenAI", Chat(), _openai()),
-        Client("openai-chat-v1", "langchain_openai", "ChatOpenAI", Chat(), _openai(output_version="v1")),
-        Client("strict-template", "langchain_openai", "ChatOpenAI", Strict(), _openai(model="devstral-small")),
-        Client("anthropic", "langchain_anthropic", "ChatAnthropic", Anthropic(), _anthropic(), True, True, True),
-        Client("anthropic-v1", "langchain_anthropic", "ChatAnthropic", Anthropic(), _anthropic(output_version="v1"), True, True, True),
-        Client("responses", "langchain_openai", "ChatOpenAI", Responses(), _responses(), True, True),
-        Client("responses-v0", "langchain_openai", "ChatOpenAI", Responses(), _responses(output_version="v0"), True, True),
-        Client("responses-v1", "langchain_openai", "ChatOpenAI", Responses(), _responses(output_version="v1"), True, True),
-        Client("responses-unstored", "langchain_openai", "ChatOpenAI", Responses(), _responses(**SEALED), True, True),
-        Client("responses-chained", "langchain_openai", "ChatOpenAI", Responses(), _responses(use_previous_response_id=True), True, True),
-        Client("gemini", "langchain_google_genai", "ChatGoogleGenerativeAI", Gemini(), _gemini(), True, True, fragments=False),
-        Client("gemini-v1", "langchain_google_genai", "ChatGoogleGenerativeAI", Gemini(), _gemini(output_version="v1"), True, True, fragments=False),
-        Client("ollama", "langchain_ollama", "ChatOllama", Ollama(), _ollama, True, fragments=False),
-        Client("mistral", "langchain_mistralai", "ChatMistralAI", Mistral(), _mistral, True, fragments=False),
-        Client("deepseek", "langchain_deepseek", "ChatDeepSeek", DeepSeek(), _deepseek, True),
-        Client("groq", "langchain_groq", "ChatGroq", Groq(), _groq, True),
+        Client("openai-chat", *OPENAI, Chat(), _openai(), "fragments"),
+        Client("openai-chat-v1", *OPENAI, Chat(), _openai(output_version="v1"), "fragments"),
+        Client("strict-template", *OPENAI, Strict(), _openai(model="devstral-small"), "fragments"),
+        Client("anthropic", *ANTHROPIC, Anthropic(), _anthropic(), CLAUDE),
+        Client("anthropic-v1", *ANTHROPIC, Anthropic(), _anthropic(output_version="v1"), CLAUDE),
+        Client("responses", *OPENAI, Responses(), _responses(), GPT),
+        Client("responses-v0", *OPENAI, Responses(), _responses(output_version="v0"), GPT),
+        Client("responses-v1", *OPENAI, Responses(), _responses(output_version="v1"), GPT),
+        Client("responses-unstored", *OPENAI, Responses(), _responses(**SEALED), GPT),
+        Client("responses-chained", *OPENAI, Responses(), _responses(use_previous_response_id=True), GPT),
+        Client("gemini", *GOOGLE, Gemini(), _gemini(), PRO),
+        Client("gemini-v1", *GOOGLE, Gemini(), _gemini(output_version="v1"), PRO),
+        Client("ollama", *OLLAMA, Ollama(), _ollama, "thinks"),
+        Client("mistral", *MISTRAL, Mistral(), _mistral, "thinks"),
+        Client("deepseek", *DEEPSEEK, DeepSeek(), _deepseek, "fragments thinks"),
+        Client("groq", *GROQ, Groq(), _groq, "fragments thinks"),
     )
 }

@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langchain_runjournal import RunJournal, attach, is_partial, repair_tool_pairs
 
 from ._answers import Answer, Call
-from ._cells import LEFT, PLACES, Cell, Place
+from ._cells import LEFT, NOT, PLACES, Cell, Place
 from ._clients import CLIENTS
 from ._server import PATIENCE, Cut, Scene, Server
 from ._verdict import Outcome, Problem
@@ -96,12 +96,18 @@ def _graph(stage: Stage, model: Any, mode: str) -> Any:
     bound = model.bind_tools(stage.tools)
     repair: Callable[[list[BaseMessage]], list[BaseMessage]] = list
     if mode.endswith("repair"):
-        repair = partial(repair_tool_pairs, bridge=True) if "bridge" in signature(repair_tool_pairs).parameters else repair_tool_pairs
+        repair = (
+            partial(repair_tool_pairs, bridge=True)
+            if "bridge" in signature(repair_tool_pairs).parameters
+            else repair_tool_pairs
+        )
 
     async def ask(state: MessagesState, config: RunnableConfig) -> Any:
         return {"messages": [await bound.ainvoke(repair(state["messages"]), config)]}
 
-    graph = StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(stage.tools, handle_tool_errors=False))
+    graph = (
+        StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(stage.tools, handle_tool_errors=False))
+    )
     graph.add_edge(START, "model").add_conditional_edges("model", tools_condition).add_edge("tools", "model")
     return graph.compile(checkpointer=stage.saver, name=mode)
 
@@ -152,7 +158,7 @@ async def play(stage: Stage, cell: Cell) -> Outcome:
     stage.in_tool.clear()
     stage.in_tool_fails = place.tools and cell.cut == "error"
     thread = uuid.uuid4().hex
-    cut = None if place.tools else Cut(cell.cut, place.behind)
+    cut = None if place.tools or cell.cut == NOT else Cut(cell.cut, place.behind)
     scene.answers = [(answer, None) for answer in place.answers[:-1]] + [(place.answers[-1], cut)]
     agent = stage.agent(cell.client, cell.mode, quick=cell.cut == "timeout" and not place.tools)
     first = await _first(stage, scene, agent, thread, place, cell)
@@ -202,14 +208,16 @@ async def _after_the_cut(
     found = [Problem("refused at once", one) for one in scene.refused]
     at_once = bool(scene.refused)
     scene.refused.clear()
-    if not (scene.was_cut or place.tools):
+    if not (scene.was_cut or place.tools or cell.cut == NOT):
         found.append(Problem("harness", "the cut was never reached"))
     state = await agent.aget_state({"configurable": {"thread_id": thread}})
     messages = state.values.get("messages", [])
     if state.next:
         found.append(Problem("left to run", str(state.next)))
     answers = [one for one in messages if isinstance(one, AIMessage)]
-    found += _kept(scene, answers, turn, cut_off=not (place.tools or at_once or (turn.error is None and cell.cut not in LEFT)))
+    found += _kept(
+        scene, answers, turn, cut_off=not (place.tools or at_once or (turn.error is None and cell.cut not in LEFT))
+    )
     results = [str(one.content) for one in messages if isinstance(one, ToolMessage)]
     found += [Problem("result lost", one) for one in stage.returned if one not in results]
     whole = [(call.name, call.args) for answer in place.answers for call in answer if isinstance(call, Call)]
@@ -230,9 +238,8 @@ def _kept(scene: Scene, answers: list[AIMessage], turn: Turn, cut_off: bool) -> 
     found: list[Problem] = []
     if (kept := "".join(str(one.text) for one in answers)) != turn.seen:
         found.append(Problem("thread", f"{kept!r}, seen was {turn.seen!r}"))
-    for one in answers:
-        if not str(one.text).strip() and not one.tool_calls:
-            found.append(Problem("empty bubble" if is_partial(one) else "empty answer", f"{one.content!r}"))
+    hollow = [one for one in answers if not str(one.text).strip() and not one.tool_calls]
+    found += [Problem("empty bubble" if is_partial(one) else "empty answer", f"{one.content!r}") for one in hollow]
     if not cut_off:
         return found  # the client took it for a whole answer, or had one
     partial = [str(one.text) for one in answers if is_partial(one)]

@@ -263,8 +263,8 @@ class _Reply:
         self.raw(b"0\r\n\r\n")
 
     def whole(self, status: int, body: bytes) -> None:
-        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self.raw(head.encode() + body)
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.raw(head.encode() + b"connection: close\r\n\r\n" + body)
 
     def raw(self, data: bytes) -> None:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from ._cells import Cell
+from ._cells import NOT, Cell, readable
 
 Verdict: TypeAlias = Literal["whole", "excused", "broken"]
 
@@ -31,7 +31,7 @@ class Outcome:
     roles: list[str] = field(default_factory=list)
     """The types of the messages of the thread after the first turn."""
     hollow: bool = False
-    """Among them is an answer without a word and without a call that is not ours: the client made it, the graph stored it."""
+    """The client made an answer without a word and without a call, and the graph stored it."""
     unfinished: bool = False
     """The client took an answer that had no end for a whole one."""
 
@@ -66,6 +66,17 @@ EXCUSES = (
         lambda problem: "must alternate" in problem.text or "Unexpected role 'user'" in problem.text,
     ),
     Excuse(
+        "the other provider's client cannot send on such an answer of this one",
+        lambda cell, seen: cell.cut == NOT and not readable(cell),
+        lambda problem: problem.kind in ("refused", "later"),
+    ),
+    Excuse(
+        "the other provider's client cannot send on such an answer of this one, and nothing was cut away of it",
+        lambda cell, seen: cell.cut != NOT and not readable(cell),
+        lambda problem: problem.kind in ("refused", "later"),
+        strict=False,  # a cut answer has less in it that could be refused
+    ),
+    Excuse(
         "LangChain takes an early but clean end for a whole answer without a word, and the graph stores it",
         lambda cell, seen: seen.hollow,
         lambda problem: problem.kind == "empty answer",
@@ -85,7 +96,7 @@ def judge(cell: Cell, seen: Outcome) -> tuple[Verdict, list[str]]:
     idle = [one.reason for one in excuses if one.strict and not any(one.covers(problem) for problem in seen.problems)]
     if idle:
         return "broken", [f"is whole, and was not thought to be: {reason}" for reason in idle]
-    refused = any(one.covers(problem) for one in excuses for problem in seen.problems if problem.kind == "refused")
+    refused = any(one.covers(problem) for one in excuses for problem in seen.problems)
     left = [
         problem
         for problem in seen.problems

@@ -45,14 +45,16 @@ class Anthropic:
                 for at, (delta, text) in enumerate(deltas):
                     data = _event("content_block_delta", index=index, delta=delta)
                     frames.append(Frame(data, f"{name}:{at}", text, stop))
-                for delta in ending:
-                    frames.append(Frame(_event("content_block_delta", index=index, delta=delta), "", close=stop))
+                more = [_event("content_block_delta", index=index, delta=delta) for delta in ending]
+                frames += [Frame(data, "", close=stop) for data in more]
                 frames.append(Frame(stop, f"{name}.end"))
                 counts[kind] += 1
                 index += 1
         return frames
 
-    def blocks(self, piece: Any, scene: Scene) -> list[tuple[str, dict[str, Any], list[tuple[dict[str, Any], str]], list[Any]]]:
+    def blocks(
+        self, piece: Any, scene: Scene
+    ) -> list[tuple[str, dict[str, Any], list[tuple[dict[str, Any], str]], list[Any]]]:
         """The blocks of a piece: its kind, its beginning, its deltas with what they show, and what ends it."""
         if isinstance(piece, Say):
             deltas = [({"type": "text_delta", "text": text}, text) for text in piece.fragments]
@@ -75,7 +77,13 @@ class Anthropic:
         id = scene.ids.new("srvtoolu_")
         query = json.dumps({"query": piece.query}, ensure_ascii=False)
         deltas = [({"type": "input_json_delta", "partial_json": text}, "") for text in (query[:12], query[12:])]
-        page = {"type": "web_search_result", "url": "https://example.org", "title": piece.found, "encrypted_content": "x", "page_age": None}
+        page = {
+            "type": "web_search_result",
+            "url": "https://example.org",
+            "title": piece.found,
+            "encrypted_content": "x",
+            "page_age": None,
+        }
         return [
             ("search", {"type": "server_tool_use", "id": id, "name": "web_search", "input": {}}, deltas, []),
             ("found", {"type": "web_search_tool_result", "tool_use_id": id, "content": [page]}, [], []),
@@ -103,7 +111,10 @@ class Anthropic:
                 return f'messages: Unexpected role "{message["role"]}". Allowed roles are "user" or "assistant"'
             blocks = _as_blocks(message["content"])
             if not blocks:
-                return f"messages.{at}: all messages must have non-empty content except for the optional final assistant message"
+                return (
+                    f"messages.{at}: all messages must have non-empty content except for the optional final assistant"
+                    " message"
+                )
             for place, block in enumerate(blocks):
                 found = self.check_block(f"messages.{at}.content.{place}", block, scene)
                 if found:
@@ -124,7 +135,8 @@ class Anthropic:
             return f"{where}: Input should be a valid dictionary or object to extract fields from"
         kind = block.get("type")
         if kind not in BLOCKS:
-            return f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: {', '.join(map(repr, BLOCKS))}"
+            tags = ", ".join(map(repr, BLOCKS))
+            return f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags: {tags}"
         if extra := set(block) - BLOCKS[kind] - {"type"}:
             return f"{where}.{kind}.{sorted(extra)[0]}: Extra inputs are not permitted"
         if kind == "text":
@@ -177,7 +189,8 @@ class Anthropic:
             if missing := [id for id in due if id not in answered]:
                 return (
                     f"messages.{at - 1}: `tool_use` ids were found without `tool_result` blocks immediately after:"
-                    f" {', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+                    f" {', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next"
+                    " message."
                 )
             if stray := [id for id in answered + late if id not in due]:
                 return (
@@ -185,10 +198,16 @@ class Anthropic:
                     " `tool_result` block must have a corresponding `tool_use` block in the previous message."
                 )
             if len(set(answered + late)) < len(answered + late):
-                return f"messages.{at}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {answered}"
+                return (
+                    f"messages.{at}: each tool_use must have a single result. Found multiple `tool_result` blocks"
+                    f" with id: {answered}"
+                )
             due = [block["id"] for block in blocks if block["type"] == "tool_use"]
         if due:
-            return f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: {due}"
+            return (
+                f"messages.{len(messages) - 1}: `tool_use` ids were found without `tool_result` blocks"
+                f" immediately after: {due}"
+            )
         return None
 
     def check_end(self, messages: list[dict[str, Any]]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -46,7 +47,12 @@ class Chat:
         return {self.thought: text}
 
     def call(self, piece: Call, index: int, scene: Scene) -> list[Frame]:
-        begun = {"index": index, "id": self.call_id(scene), "type": "function", "function": {"name": piece.name, "arguments": ""}}
+        begun = {
+            "index": index,
+            "id": self.call_id(scene),
+            "type": "function",
+            "function": {"name": piece.name, "arguments": ""},
+        }
         frames = [Frame(self.chunk({"tool_calls": [begun]}), f"call{index}.name")]
         for at, text in enumerate(piece.fragments()):
             more = {"index": index, "function": {"arguments": text}}
@@ -80,12 +86,15 @@ class Chat:
         for at, message in enumerate(messages):
             role = message.get("role")
             if role not in ("system", "developer", "user", "assistant", "tool"):
-                return f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'."
+                return (
+                    f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', 'function',"
+                    " 'tool', and 'developer'."
+                )
             if role == "tool":
                 if message.get("tool_call_id") not in due:
                     return (
-                        f"Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
-                        f" (messages[{at}])"
+                        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with"
+                        f" 'tool_calls'. (messages[{at}])"
                     )
                 due.remove(message["tool_call_id"])
             elif due:
@@ -111,13 +120,21 @@ class Chat:
             return f"Invalid value for 'content': expected a string, got null. (messages[{at}].content)"
         if isinstance(content, list):
             if not content:
-                return f"Invalid 'messages[{at}].content': empty array. Expected an array with minimum length 1, but got an empty array instead."
+                return (
+                    f"Invalid 'messages[{at}].content': empty array. Expected an array with minimum length 1, but got"
+                    " an empty array instead."
+                )
             allowed = ("text", "refusal") if message["role"] == "assistant" else ("text", "image_url", "input_audio", "file")
             for place, part in enumerate(content):
                 if not isinstance(part, dict):
-                    return f"Invalid type for 'messages[{at}].content[{place}]': expected an object, but got a string instead."
+                    return (
+                        f"Invalid type for 'messages[{at}].content[{place}]': expected an object, but got a string instead."
+                    )
                 if part.get("type") not in allowed:
-                    return f"Invalid value: '{part.get('type')}'. Supported values are: {allowed}. (messages[{at}].content[{place}])"
+                    return (
+                        f"Invalid value: '{part.get('type')}'. Supported values are: {allowed}."
+                        f" (messages[{at}].content[{place}])"
+                    )
         return None
 
     def check_assistant(self, at: int, message: dict[str, Any]) -> str | None:
@@ -125,14 +142,20 @@ class Chat:
         if calls is None:
             return None
         if not calls:
-            return f"Invalid 'messages[{at}].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead."
+            return (
+                f"Invalid 'messages[{at}].tool_calls': empty array. Expected an array with minimum length 1, but"
+                " got an empty array instead."
+            )
         for place, call in enumerate(calls):
             where = f"messages[{at}].tool_calls[{place}]"
             if not isinstance(call.get("id"), str):
                 return f"Invalid type for '{where}.id': expected a string, but got null instead."
             name = call.get("function", {}).get("name")
             if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9_-]+", name):
-                return f"Invalid '{where}.function.name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+                return (
+                    f"Invalid '{where}.function.name': string does not match pattern. Expected a string that matches"
+                    " the pattern '^[a-zA-Z0-9_-]+$'."
+                )
             if not isinstance(call["function"].get("arguments"), str):
                 return f"Invalid type for '{where}.function.arguments': expected a string, but got an object instead."
         return None
@@ -147,11 +170,16 @@ class Strict(Chat):
     def check_order(self, messages: list[dict[str, Any]]) -> str | None:
         turns = [one["role"] for one in messages if one["role"] != "system"]
         # As the template of Mistral's models does it: requests for tools and their results do not count.
-        said = [one for one in messages if one["role"] == "user" or (one["role"] == "assistant" and not one.get("tool_calls"))]
+        said = [
+            one for one in messages if one["role"] == "user" or (one["role"] == "assistant" and not one.get("tool_calls"))
+        ]
         for at, one in enumerate(said):
             if (one["role"] == "user") != (at % 2 == 0):
-                return "After the optional system message, conversation roles must alternate user and assistant roles except for tool calls and results."
-        for one, behind in zip(turns, turns[1:], strict=False):
+                return (
+                    "After the optional system message, conversation roles must alternate user and assistant roles"
+                    " except for tool calls and results."
+                )
+        for one, behind in itertools.pairwise(turns):
             if one == "tool" and behind == "user":
                 return "Unexpected role 'user' after role 'tool'"
         return None
@@ -171,7 +199,10 @@ class DeepSeek(Chat):
     def check_content(self, at: int, message: dict[str, Any]) -> str | None:
         content = message.get("content")
         if isinstance(content, list) and not all(isinstance(part, dict) for part in content):
-            return f"Failed to deserialize the JSON body into the target type: messages[{at}]: data did not match any variant of untagged enum"
+            return (
+                f"Failed to deserialize the JSON body into the target type: messages[{at}]: data did not match"
+                " any variant of untagged enum"
+            )
         return super().check_content(at, message)
 
 
@@ -192,5 +223,3 @@ class Groq(Chat):
     def event_of_error(self, overloaded: bool) -> bytes:
         message = "Over capacity" if overloaded else "Internal server error"
         return sse({"error": {"message": message, "type": "internal_server_error"}}, event="error")
-
-

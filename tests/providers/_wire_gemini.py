@@ -20,12 +20,13 @@ class Gemini:
     broken = b'data: {"<html>502 Bad Gateway\r\n\r\n'
 
     def render(self, answer: Answer, body: dict[str, Any], scene: Scene) -> list[Frame]:
-        # The service begins with an event that has no part yet.
-        frames = [Frame(_event({"content": {"role": "model"}, "index": 0}), "head")]
+        frames = [Frame(b"", "head")]  # an event that has no part is not sent
         texts = thoughts = calls = searches = 0
         for piece in answer:
             if isinstance(piece, Say):
-                frames += [Frame(_parts({"text": text}), f"text{texts}:{at}", text) for at, text in enumerate(piece.fragments)]
+                frames += [
+                    Frame(_parts({"text": text}), f"text{texts}:{at}", text) for at, text in enumerate(piece.fragments)
+                ]
                 frames.append(Frame(b"", f"text{texts}.end"))
                 texts += 1
             elif isinstance(piece, Think):
@@ -56,7 +57,11 @@ class Gemini:
         return json.dumps({"error": {"code": status, "message": message, "status": STATUS[status]}}).encode()
 
     def event_of_error(self, overloaded: bool) -> bytes:
-        code, message = (529, "The model is overloaded. Please try again later.") if overloaded else (500, "An internal error has occurred.")
+        code, message = (
+            (529, "The model is overloaded. Please try again later.")
+            if overloaded
+            else (500, "An internal error has occurred.")
+        )
         return b"data: " + self.problem(code, message) + b"\r\n\r\n"
 
     # --- the rules
@@ -78,12 +83,21 @@ class Gemini:
             if answers and not called:
                 return "Please ensure that function response turn comes immediately after a function call turn."
             if called and len(answers) != len(called):
-                return "Please ensure that the number of function response parts is equal to the number of function call parts of the function call turn."
+                return (
+                    "Please ensure that the number of function response parts is equal to the number of function"
+                    " call parts of the function call turn."
+                )
             if calls and role_before not in ("user", "function"):
-                return "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+                return (
+                    "Please ensure that function call turn comes immediately after a user turn or after a function"
+                    " response turn."
+                )
             called, role_before = calls, content.get("role", "user")
         if called:
-            return "Please ensure that the number of function response parts is equal to the number of function call parts of the function call turn."
+            return (
+                "Please ensure that the number of function response parts is equal to the number of function"
+                " call parts of the function call turn."
+            )
         return None
 
 

@@ -67,9 +67,15 @@ class Mistral(Chat):
             return None
         for place, part in enumerate(content):
             if not isinstance(part, dict):
-                return f"body.messages.{at}.{message['role']}.content.list.{place}: Input should be a valid dictionary or object to extract fields from"
+                return (
+                    f"body.messages.{at}.{message['role']}.content.list.{place}: Input should be a valid dictionary"
+                    " or object to extract fields from"
+                )
             if part.get("type") not in CHUNKS:
-                return f"body.messages.{at}.{message['role']}.content.list.{place}: Input tag '{part.get('type')}' found using 'type' does not match"
+                return (
+                    f"body.messages.{at}.{message['role']}.content.list.{place}: Input tag '{part.get('type')}' found"
+                    " using 'type' does not match"
+                )
         return None
 
     def check_ids(self, message: dict[str, Any]) -> str | None:

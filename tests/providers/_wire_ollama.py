@@ -20,7 +20,9 @@ class Ollama:
         texts = thoughts = calls = 0
         for piece in answer:
             if isinstance(piece, Say):
-                frames += [Frame(self.line(content=text), f"text{texts}:{at}", text) for at, text in enumerate(piece.fragments)]
+                frames += [
+                    Frame(self.line(content=text), f"text{texts}:{at}", text) for at, text in enumerate(piece.fragments)
+                ]
                 frames.append(Frame(b"", f"text{texts}.end"))
                 texts += 1
             elif isinstance(piece, Think):
@@ -35,7 +37,12 @@ class Ollama:
         return frames
 
     def line(self, done: bool = False, **message: Any) -> bytes:
-        head = {"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", **message}, "done": done}
+        head = {
+            "model": "m",
+            "created_at": "2026-01-01T00:00:00Z",
+            "message": {"role": "assistant", **message},
+            "done": done,
+        }
         return json.dumps(head, ensure_ascii=False).encode() + b"\n"
 
     def end(self, reason: str, scene: Scene) -> bytes:
@@ -47,7 +54,9 @@ class Ollama:
         return json.dumps({"error": message}).encode()
 
     def event_of_error(self, overloaded: bool) -> bytes:
-        message = "server busy, please try again. maximum pending requests exceeded" if overloaded else "an error was encountered"
+        message = (
+            "server busy, please try again. maximum pending requests exceeded" if overloaded else "an error was encountered"
+        )
         return self.problem(500, message) + b"\n"
 
     # --- the rules: Go's types, and roles that it knows

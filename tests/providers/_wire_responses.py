@@ -91,12 +91,18 @@ class Responses:
             if item["role"] == "assistant" and not isinstance(parts, str):
                 for place, part in enumerate(parts):
                     if not isinstance(part, dict) or part.get("type") not in ("output_text", "refusal"):
-                        return f"Invalid value: '{part}'. Supported values are: 'output_text' and 'refusal'. (input[{at}].content[{place}])"
+                        return (
+                            f"Invalid value: '{part}'. Supported values are: 'output_text' and 'refusal'."
+                            f" (input[{at}].content[{place}])"
+                        )
         elif kind == "function_call":
             if not isinstance(item.get("call_id"), str):
                 return f"Invalid type for 'input[{at}].call_id': expected a string, but got null instead."
             if not re.fullmatch("[a-zA-Z0-9_-]+", item.get("name") or ""):
-                return f"Invalid 'input[{at}].name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+                return (
+                    f"Invalid 'input[{at}].name': string does not match pattern. Expected a string that matches the"
+                    " pattern '^[a-zA-Z0-9_-]+$'."
+                )
             if not isinstance(item.get("arguments"), str):
                 return f"Invalid type for 'input[{at}].arguments': expected a string, but got an object instead."
         elif kind not in (*PREFIXES, "function_call_output"):
@@ -108,7 +114,9 @@ class Responses:
         needed = scene.memory.get("needs", {}).get(id)
         if needed is not None and needed not in ids:
             return f"Item '{id}' of type '{kind}' was provided without its required 'reasoning' item: '{needed}'."
-        if id not in scene.memory.get("items", ()) and (kind == "message" or (kind == "reasoning" and not item.get("encrypted_content"))):
+        if id not in scene.memory.get("items", ()) and (
+            kind == "message" or (kind == "reasoning" and not item.get("encrypted_content"))
+        ):
             return (
                 f"Item with id '{id}' not found. Items are not persisted when `store` is set to false. Try again with"
                 " `store` set to true, or remove this item from your input."
@@ -145,7 +153,11 @@ class _Response:
         head = {"id": self.id, "object": "response", "created_at": 1, "model": "m", "status": status, "error": None}
         head |= {"incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None, "tools": []}
         head |= {"parallel_tool_calls": True, "tool_choice": "auto", "metadata": {}, "instructions": None}
-        return {**head, "output": self.items if status != "in_progress" else [], "usage": usage if status != "in_progress" else None}
+        return {
+            **head,
+            "output": self.items if status != "in_progress" else [],
+            "usage": usage if status != "in_progress" else None,
+        }
 
     def begin(self, kind: str, **data: Any) -> tuple[int, dict[str, Any]]:
         """A new item: its place, and itself."""
@@ -215,7 +227,9 @@ class _Response:
         place, item = self.begin("function_call", status="in_progress", call_id=call_id, name=piece.name, arguments="")
         self.calls.append(call_id)
         where = {"item_id": item["id"], "output_index": place}
-        frames = [Frame(self.added(place, dict(item)), f"{name}.name", close=self.done(place, {**item, "status": "incomplete"}))]
+        frames = [
+            Frame(self.added(place, dict(item)), f"{name}.name", close=self.done(place, {**item, "status": "incomplete"}))
+        ]
         said = ""
         for at, text in enumerate(piece.fragments()):
             said += text
