@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from ._cells import MODES, Cell, controls, matrix, sample
+from ._cells import MODES, RETRIES, Cell, controls, matrix, sample
 from ._clients import CLIENTS
 from ._play import Stage, play
 from ._verdict import Outcome, Problem, Verdict, judge
@@ -42,9 +42,10 @@ def table(found: Verdicts) -> str:
     for cell, (verdict, _) in found.items():
         for row in (cell.client if not cell.then else "a switch of provider", "all"):
             counts[row, cell.mode][verdict] += 1
-    rows = [name for name in (*CLIENTS, "a switch of provider", "all") if any((name, mode) in counts for mode in MODES)]
-    lines = ["| whole of all (excused) | " + " | ".join(MODES) + " |", "|---|" + "---|" * len(MODES)]
-    lines += [f"| {name} | " + " | ".join(_field(counts[name, mode]) for mode in MODES) + " |" for name in rows]
+    modes = [mode for mode in (*MODES, *RETRIES) if any(("all", mode) == key for key in counts)]
+    rows = [name for name in (*CLIENTS, "a switch of provider", "all") if any((name, mode) in counts for mode in modes)]
+    lines = ["| whole of all (excused) | " + " | ".join(modes) + " |", "|---|" + "---|" * len(modes)]
+    lines += [f"| {name} | " + " | ".join(_field(counts[name, mode]) for mode in modes) + " |" for name in rows]
     return "\n".join(lines)
 
 

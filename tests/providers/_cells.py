@@ -85,6 +85,13 @@ MODES = ("agent", "agent+guard", "graph", "graph+repair")
 """An agent of LangChain without and with `ToolPairGuard`; a graph made by hand without and with `repair_tool_pairs`."""
 
 
+RETRIES = ("agent+retry", "agent+retry, continue")
+"""An agent with the guard that asks again when an answer is cut, and gets HTTP 529: `ModelRetryMiddleware` raises that, or
+says so in an answer of its own."""
+RETRIED = frozenset({"in mid text", "in text after thinking", "in a call's arguments", "second step, in mid text"})
+FAILING = ("rst", "fin_in_event", "timeout", "error", "overloaded", "broken_json")
+
+
 @dataclass(frozen=True)
 class Cell:
     """One field of the matrix."""
@@ -198,6 +205,8 @@ def matrix() -> Iterator[Cell]:
                 for cut in cuts_of(place):
                     for mode in MODES:
                         yield Cell(client.name, place.name, cut, mode)
+                if place.name in RETRIED:
+                    yield from (Cell(client.name, place.name, cut, mode) for cut in FAILING for mode in RETRIES)
     for client in CLIENTS.values():
         heirs = [one for one in HEIRS if one != client.name and one not in FORGOTTEN.get(client.name, ())]
         for name, cuts in SWITCHED.items():

@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langchain_runjournal import RunJournal, attach, is_partial, repair_tool_pairs
 
 from ._answers import Answer, Call
-from ._cells import LEFT, NOT, PLACES, Cell, Place
+from ._cells import LEFT, NOT, PLACES, RETRIES, Cell, Place
 from ._clients import CLIENTS
 from ._server import PATIENCE, Cut, Scene, Server
 from ._verdict import Outcome, Problem
@@ -85,10 +85,14 @@ def _tool(stage: Stage, name: str) -> Any:
 
 def _agent(stage: Stage, model: Any, mode: str) -> Any:
     from langchain.agents import create_agent
+    from langchain.agents.middleware import ModelRetryMiddleware
 
     from langchain_runjournal import ToolPairGuard
 
-    middleware: list[Any] = [ToolPairGuard(stage.journal)] if mode.endswith("guard") else []
+    middleware: list[Any] = [] if mode == "agent" else [ToolPairGuard(stage.journal)]
+    if mode in RETRIES:
+        then: Any = "continue" if mode.endswith("continue") else "error"
+        middleware.insert(0, ModelRetryMiddleware(max_retries=1, on_failure=then, initial_delay=0, jitter=False))
     return create_agent(model, stage.tools, middleware=middleware, checkpointer=stage.saver, name=mode)
 
 
@@ -160,6 +164,8 @@ async def play(stage: Stage, cell: Cell) -> Outcome:
     thread = uuid.uuid4().hex
     cut = None if place.tools or cell.cut == NOT else Cut(cell.cut, place.behind)
     scene.answers = [(answer, None) for answer in place.answers[:-1]] + [(place.answers[-1], cut)]
+    if cell.mode in RETRIES:
+        scene.answers.append((place.answers[-1], Cut("overloaded", None)))
     agent = stage.agent(cell.client, cell.mode, quick=cell.cut == "timeout" and not place.tools)
     first = await _first(stage, scene, agent, thread, place, cell)
     seen = await _after_the_cut(stage, scene, agent, thread, first, place, cell)
@@ -195,7 +201,7 @@ async def _first(stage: Stage, scene: Scene, agent: Any, thread: str, place: Pla
             sent.cancel()
             await _idle()
     else:
-        scene.gate.release()
+        scene.gate.release(2 if cell.mode in RETRIES else 1)
         if cell.cut == "stop" or (place.tools and cell.cut == "timeout"):
             turn.task.cancel(cell.cut)
     await turn.over()

@@ -173,7 +173,8 @@ class _Reply:
         at = _behind(frames, cut.behind)
         if at > 0:
             self.send(*(frame.data for frame in frames[:at]))
-        scene.shown, scene.was_cut = shown(frames[:at]), True
+        if not scene.was_cut:
+            scene.shown, scene.was_cut = shown(frames[:at]), True
         scene.reached()
         self.wait()
         getattr(self, f"cut_{cut.how}")(frames[:at], frames[at:])

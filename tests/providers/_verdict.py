@@ -47,7 +47,7 @@ class Excuse:
 
 
 def guarded(cell: Cell) -> bool:
-    return cell.mode in ("agent+guard", "graph+repair")
+    return cell.mode not in ("agent", "graph")
 
 
 def _heir(cell: Cell) -> str:
