@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import collections
 import json
+import logging
 import re
 import sys
 import time
@@ -63,6 +64,7 @@ def main() -> int:
     parser.add_argument("-v", action="store_true", help="say what is wrong with each cell that is broken")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
     cells = [
         one
         for one in (controls() if options.controls else matrix())

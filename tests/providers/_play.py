@@ -109,9 +109,7 @@ def _graph(stage: Stage, model: Any, mode: str) -> Any:
     async def ask(state: MessagesState, config: RunnableConfig) -> Any:
         return {"messages": [await bound.ainvoke(repair(state["messages"]), config)]}
 
-    graph = (
-        StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(stage.tools, handle_tool_errors=False))
-    )
+    graph = StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(stage.tools))
     graph.add_edge(START, "model").add_conditional_edges("model", tools_condition).add_edge("tools", "model")
     return graph.compile(checkpointer=stage.saver, name=mode)
 
@@ -236,6 +234,7 @@ async def _after_the_cut(
         ended=turn.error is None and not turn.left,
         roles=[one.type for one in messages],
         hollow=any(one.kind == "empty answer" for one in found),
+        beside_calls=any(one.tool_calls and scene.shown and scene.shown in str(one.text) for one in answers),
         unfinished=scene.was_cut and cell.cut not in LEFT and (turn.error is None or at_once),
     )
 

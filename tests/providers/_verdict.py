@@ -32,6 +32,8 @@ class Outcome:
     """The types of the messages of the thread after the first turn."""
     hollow: bool = False
     """The client made an answer without a word and without a call, and the graph stored it."""
+    beside_calls: bool = False
+    """What the answer that was cut has shown stands in a message with calls."""
     unfinished: bool = False
     """The client took an answer that had no end for a whole one."""
 
@@ -75,6 +77,11 @@ EXCUSES = (
         lambda cell, seen: cell.cut != NOT and not readable(cell),
         lambda problem: problem.kind in ("refused", "later"),
         strict=False,  # a cut answer has less in it that could be refused
+    ),
+    Excuse(
+        "langchain-mistralai sends no text that stands beside calls",
+        lambda cell, seen: _heir(cell) == "mistral" and seen.beside_calls,
+        lambda problem: problem.kind == "not sent",
     ),
     Excuse(
         "LangChain takes an early but clean end for a whole answer without a word, and the graph stores it",
