@@ -6,35 +6,17 @@ Exits with 1 if one is broken: neither whole, nor excused for a reason that `_ve
 from __future__ import annotations
 
 import argparse
-import asyncio
 import collections
 import json
-import logging
+import os
 import re
 import sys
 import time
-import warnings
 from pathlib import Path
 
-from ._cells import MODES, RETRIES, Cell, controls, matrix, sample
+from ._cells import MODES, RETRIES, controls, matrix, sample
 from ._clients import CLIENTS
-from ._play import Stage, play
-from ._verdict import Outcome, Problem, Verdict, judge
-
-Verdicts = dict[Cell, tuple[Verdict, list[str]]]
-
-
-async def run(cells: list[Cell], verbose: bool) -> Verdicts:
-    stage, found = Stage(), {}
-    for cell in cells:
-        try:
-            found[cell] = judge(cell, await play(stage, cell))
-        except Exception as error:
-            found[cell] = judge(cell, Outcome([Problem("harness", f"{type(error).__name__}: {error}")]))
-        if verbose and found[cell][0] == "broken":
-            print(cell, *found[cell][1], sep="\n    ", flush=True)
-    stage.close()
-    return found
+from ._many import Verdicts, play_all
 
 
 def table(found: Verdicts) -> str:
@@ -61,10 +43,9 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="a part of the matrix of about this size")
     parser.add_argument("--controls", action="store_true", help="the same threads, and nothing is cut")
     parser.add_argument("--json", type=Path, help="a file for the verdict of each cell")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     parser.add_argument("-v", action="store_true", help="say what is wrong with each cell that is broken")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
     cells = [
         one
         for one in (controls() if options.controls else matrix())
@@ -73,7 +54,7 @@ def main() -> int:
     cells = sample(cells, options.sample) if options.sample else cells
     cells = [one for one in cells if all(word in str(one) for word in options.words)]
     began = time.monotonic()
-    found = asyncio.run(run(cells, options.v))
+    found = play_all(cells, options.v, options.jobs)
     if options.json:
         options.json.write_text(
             json.dumps({str(cell): verdict[0] for cell, verdict in found.items()}, indent=1, ensure_ascii=False)
