@@ -65,7 +65,7 @@ class Ollama:
         for message in body["messages"]:
             if message["role"] not in ("system", "user", "assistant", "tool"):
                 return f'invalid role: {message["role"]}, role must be one of ["system", "user", "assistant", "tool"]'
-            if not isinstance(message.get("content", ""), str):
+            if not isinstance(message.get("content") or "", str):
                 return "json: cannot unmarshal array into Go struct field ChatRequest.messages.content of type string"
             for call in message.get("tool_calls") or ():
                 if not isinstance(call["function"]["arguments"], dict):
