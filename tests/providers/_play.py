@@ -219,9 +219,8 @@ async def _after_the_cut(
     if state.next:
         found.append(Problem("left to run", str(state.next)))
     answers = [one for one in messages if isinstance(one, AIMessage)]
-    found += _kept(
-        scene, answers, turn, cut_off=not (place.tools or at_once or (turn.error is None and cell.cut not in LEFT))
-    )
+    taken = turn.error is None and cell.cut not in LEFT  # by the client, for a whole answer
+    found += _kept(scene, answers, turn, cut_off=not (place.tools or at_once or taken or scene.ended))
     results = [str(one.content) for one in messages if isinstance(one, ToolMessage)]
     found += [Problem("result lost", one) for one in stage.returned if one not in results]
     whole = [(call.name, call.args) for answer in place.answers for call in answer if isinstance(call, Call)]

@@ -65,6 +65,8 @@ class Scene:
     shown: str = ""
     """What the answer that was cut has shown."""
     was_cut: bool = False
+    ended: bool = False
+    """It was sent to its end all the same, before its reader left."""
     reached: Callable[[], None] = lambda: None
     """Called from the server's thread when all that comes before the cut is sent."""
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -210,6 +212,7 @@ class _Reply:
         """Whoever reads leaves at the next chunk: one event for each step of the gate, until that happens."""
         for frame in [*rest, Frame(self.scene.wire.end("stop", self.scene), "end")]:
             self.scene.shown += frame.shows
+            self.scene.ended = frame.at == "end"
             self.send(frame.data)
             self.scene.reached()
             self.wait()
