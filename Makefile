@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # What a suite runs under: .ci/run bounds it.
 BOUND ?=
 
-.PHONY: demo test test-fast storms test-lowest test-frontends langgraph-server lint format notebooks bench peers build clean
+.PHONY: demo test test-fast storms providers test-lowest test-frontends langgraph-server lint format notebooks bench peers build clean
 
 # An interpreter that was named is the one that is used, also where another one has made the environment.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -43,6 +43,9 @@ test-fast: $(READY)  ## without the slow ones
 
 storms: $(READY)  ## every cut at every event, and hundreds of random fan-outs; most of an hour
 	$(BIN)/python -m pytest -q -m storm
+
+providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, every cell; half an hour
+	$(BIN)/python -m tests.providers -v $(PROVIDERS)
 
 test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv $(VENV)-lowest
