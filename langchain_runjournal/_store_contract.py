@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from ._append_contract import at_once, deltas, end, events_of, numbered, raises, row
-from ._begin_contract import BeginContract
+from ._begin_contract import BeginContract, begun
 from .errors import SeqGap, StoreClosed
 from .events import Event, RunStatus
 from .stores import Owner
@@ -68,6 +68,35 @@ class StoreContract(BeginContract):
         assert ids(status=RunStatus.COMPLETED) == ["r2"]
         assert ids("nobody's") == []
         assert [run.last_seq for run in store.runs(thread_id=None, status=None, limit=None)] == [1, 2, 1, 1]
+
+    def test_what_is_to_be_settled_is_listed_in_order(self) -> None:
+        """By when the runs began here, oldest first, whatever their clocks say: those that run, and those that have ended
+        and are neither settled nor given up. Not those that wait for a human."""
+        store = self.open()
+        other = self.open_again(store)
+
+        def ids(thread_id: str | None = None) -> list[str]:
+            found = [run.run_id for run in store.unsettled(thread_id=thread_id)]
+            assert [run.run_id for run in other.unsettled(thread_id=thread_id)] == found
+            return found
+
+        assert ids() == []
+        for number, at in enumerate((50.0, 40.0, 60.0, 10.0, 30.0, 20.0)):
+            data = {"thread_id": "even" if number % 2 == 0 else "odd"}
+            store.append("me", [row([Event(run_id=f"r{number}", kind="run.start", data=data, seq=1, at=at)])])
+        assert other.begin(begun("r6", "even", "you"), ("r0", "r2", "r4")) == []
+        assert (ids(), ids("odd"), ids("nobody's")) == ([f"r{number}" for number in range(7)], ["r1", "r3", "r5"], [])
+        store.append("me", [row([end("r0", 2)]), row([end("r1", 2, status="interrupted", settled=False)])])
+        store.append("me", [row([end("r2", 2, status="failed", settled=False, given_up=True, problem="moved_on")])])
+        store.append("me", [row(numbered("r3", ["run.pause"], 2))])
+        assert (ids(), ids("even")) == (["r1", "r4", "r5", "r6"], ["r4", "r6"])
+        assert other.claim("r1", "you", 1)
+        [run, *_] = store.unsettled(thread_id=None)
+        assert (run.run_id, run.owner, run.epoch, run.last_seq, run.settled) == ("r1", "you", 2, 2, False)
+        other.append("you", [row(numbered("r1", ["run.settled"], 3), epoch=2)])
+        assert other.withdraw("r6", "you")
+        assert store.delete(["r5"]) == ["r5"]
+        assert ids() == ["r4"]
 
     # --- what was learned about graphs --------------------------------------------------------------------------------
 
@@ -248,6 +277,7 @@ class StoreContract(BeginContract):
             lambda: store.read("r", 0, None),
             lambda: store.run("r"),
             lambda: store.runs(thread_id=None, status=None, limit=None),
+            lambda: store.unsettled(thread_id=None),
             lambda: store.request_stop("r", "stop"),
             lambda: store.claim("r", "me", 1),
             lambda: store.stops("me"),

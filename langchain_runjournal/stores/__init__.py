@@ -80,6 +80,11 @@ class Store(Protocol):
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
         """The runs that fit, newest first: by when they began here, not by any clock. A damaged one is logged, not given."""
 
+    def unsettled(self, *, thread_id: str | None) -> list[Run]:
+        """The runs, of one thread or of all, that are `running`, or have ended and are neither settled nor given up: in the
+        order in which they began here, the oldest first. The time that this takes depends on how many of them there are, and
+        not on how many runs the store holds."""
+
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants a run that has not ended to stop; the first cause stays. The run as it is then."""
 

@@ -22,7 +22,7 @@ from ..errors import (
     StoreNotWritable,
     StoreTooNew,
 )
-from ._sqlite_runs import is_no_text
+from ._sqlite_runs import INDEX, is_no_text
 
 APPLICATION_ID: Final = 1380601420
 _SMALLEST: Final = 512  # bytes of the smallest page of SQLite
@@ -181,6 +181,7 @@ def create(con: sqlite3.Connection) -> None:
             if con.in_transaction:
                 con.execute("ROLLBACK")
             raise
+    con.execute(INDEX)
 
 
 def _migrations() -> list[tuple[int, str, str]]:

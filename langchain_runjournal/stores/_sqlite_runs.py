@@ -13,14 +13,27 @@ from ..events import Run, RunStatus
 RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
 ONE: Final = f"SELECT {RUN} FROM runs WHERE run_id = :run_id"
 ALL: Final = f"SELECT {RUN} FROM runs"
+_STATUS: Final = {False: "status = :status", True: "+status = :status"}
+"""With a plus, SQLite uses the index on the thread: by that on the status, it would read the runs of all threads."""
 RUNS: Final = {
     # One for each question: SQLite uses no index for a condition that may be switched off.
     (of_thread, with_status): (
         f"SELECT {RUN} FROM runs WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'}"
-        f" AND {'status = :status' if with_status else 'TRUE'} ORDER BY run DESC LIMIT :most"
+        f" AND {_STATUS[of_thread] if with_status else 'TRUE'} ORDER BY run DESC LIMIT :most"
     )
     for of_thread in (False, True)
     for with_status in (False, True)
+}
+_TO_SETTLE: Final = "(status = 'running' OR (ended_at IS NOT NULL AND NOT settled))"
+INDEX: Final = f"CREATE INDEX IF NOT EXISTS runs_to_settle ON runs (thread_id, run) WHERE {_TO_SETTLE}"
+"""Not a migration, so that an older release can open the file. It keeps the index up to date, and does not use it."""
+UNSETTLED: Final = {
+    # By name: without statistics SQLite would read the whole table in order, rather than sort the few runs of the index.
+    of_thread: (
+        f"SELECT {RUN} FROM runs INDEXED BY runs_to_settle"
+        f" WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'} AND {_TO_SETTLE} ORDER BY run"
+    )
+    for of_thread in (False, True)
 }
 LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 _LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"

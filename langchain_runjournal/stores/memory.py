@@ -116,6 +116,12 @@ class MemoryStore:
             ]
             return found[:limit]
 
+    def unsettled(self, *, thread_id: str | None) -> list[Run]:
+        """The runs that are running, or have ended and are neither settled nor given up; oldest first."""
+        with self._open():
+            runs = [kept.run for kept in self._kept.values() if thread_id in (None, kept.run.thread_id)]
+            return [_fold.shown(run) for run in runs if not run.done and run.status != RunStatus.PAUSED]
+
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note that somebody wants the run to stop."""
         with self._open():

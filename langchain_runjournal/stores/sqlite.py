@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 from .._segments import Damaged, Segment, unpack
 from ..errors import EventsMissing, StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
-from ..events import Event, Run, RunStatus
+from ..events import Event, Run
 from . import Owner, Synchronous
 from ._sqlite_check import problems
 from ._sqlite_erase import empty_wal, erase, prunable, remove, vacuum
-from ._sqlite_facts import Facts
 from ._sqlite_file import connect, identity, prepare, translated
+from ._sqlite_listing import Listing
 from ._sqlite_rows import (
     CLAIM,
     COLUMNS,
@@ -36,7 +36,6 @@ from ._sqlite_rows import (
     with_call,
     withdraw,
 )
-from ._sqlite_runs import ONE, RUNS, runs_of, unreadable
 
 TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""
@@ -48,7 +47,7 @@ _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last 
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
-class SqliteStore(Facts):
+class SqliteStore(Listing):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with
@@ -319,27 +318,6 @@ class SqliteStore(Facts):
         if 0 < seq <= after and con.execute(_IS_LIVE, (live_id, run, seq)).fetchone():
             return live_id
         return 0
-
-    def run(self, run_id: str) -> Run | None:
-        """The run, or None."""
-        with self._snapshot() as con:
-            runs, damaged = runs_of(con, ONE, {"run_id": run_id})
-        for damaged_id, why in damaged.items():
-            raise StoreCorrupt(path=str(self._path), reason=unreadable(damaged_id, why))
-        return runs[0] if runs else None
-
-    def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
-        """The runs that fit, newest first. One whose row is damaged is left out, and said in the log, once."""
-        values = {"thread_id": thread_id, "status": status and status.value, "most": -1 if limit is None else limit}
-        with self._snapshot() as con:
-            runs, damaged = runs_of(con, RUNS[thread_id is not None, status is not None], values)
-        for run_id, why in damaged.items():
-            if run_id in self._left_out:
-                continue
-            self._left_out.add(run_id)
-            reason = unreadable(run_id, why)
-            logger.error("run %s is left out", run_id, exc_info=StoreCorrupt(path=str(self._path), reason=reason))
-        return runs
 
     def stops(self, owner_id: str) -> dict[str, str]:
         """The stops asked for, of what `owner_id` owns and has not ended."""
