@@ -143,6 +143,7 @@ class _Settling(Shared, BaseCallbackHandler):
         turns = self._attachment.turns(caller.graph, caller.saver)
         turn = Turn(caller.thread_id, caller.identity, turns, self._mode, node.key)
         turn.resumes = inputs is None or type(inputs).__name__ == "Command"
+        turn.branches = bool(caller.checkpoint_id)
         self._capture.threads.enter(node.root, turn)
         if turn.resumes:
             return turns.take_up(turn)
@@ -236,11 +237,18 @@ class _SettlesLater(_Settling):
                 warn_of(exc, _NOT_BEFORE, run_id)
             except asyncio.CancelledError as exc:
                 # Over before it has begun, and nobody else will tell: LangChain has not got so far.
+                self._leave(run_id)
                 await to_its_end(self._settle_instead(prepared, exc, run_id))
                 raise
             except BaseException as exc:
                 self._break_off(exc, run_id)
                 raise
+
+    def _leave(self, run_id: UUID) -> None:
+        """The run waits for a settlement, and was cancelled: it waits no longer."""
+        node = self._capture.tracker.nodes.get(key_of(run_id))
+        if node is not None and node.root.turn is not None:
+            node.root.turn.leaves = True
 
     async def _settle_instead(self, prepared: asyncio.Task[None], error: BaseException, run_id: UUID) -> None:
         steps = self._conclude(error, run_id)

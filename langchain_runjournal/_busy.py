@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from . import _stopping
 from ._identity import identity_of
+from ._looking import unsettled
 from ._steps import Do, Pending, Steps, off_loop, to_its_end, wait_for
 from .errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from .events import Event, Run, RunStatus
@@ -106,7 +107,9 @@ class Seat:
         if self._run.thread_id is None:
             return None, besides
         mine = identity_of(self._run)
-        for other in self._journal.runs(self._run.thread_id, RunStatus.RUNNING, None):
+        for other in reversed(unsettled(self._journal, self._run.thread_id)):
+            if other.status != RunStatus.RUNNING:
+                continue  # it is settled before this one begins
             if identity_of(other).is_same(mine) and not self._is_dead(other):
                 return other, besides
             besides.append(other.run_id)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ._looking import read_if_there
 from ._messages import load
 from ._pairs import Known, State
 from ._translate import Data, request_ids
@@ -136,7 +137,7 @@ def _of(journal: RunJournal, run: Run) -> Evidence:
     remembered, key = journal._capture.evidence, (run.run_id, run.last_seq)
     found = remembered.get(key)
     if found is None:
-        found = remembered[key] = Evidence(run.run_id, journal.read(run.run_id), run.cause)
+        found = remembered[key] = Evidence(run.run_id, read_if_there(journal, run.run_id), run.cause)
         while len(remembered) > _REMEMBERED:
             remembered.pop(next(iter(remembered)), None)
     return found

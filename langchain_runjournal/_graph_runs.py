@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ._graph import Threads
 from ._identity import identity_of
+from ._looking import read_if_there
 from ._steps import Steps, off_loop
 from .events import Run
 
@@ -57,7 +58,7 @@ class GraphRuns:
 
     def continue_thread_of(self, run: Run) -> Steps[bool]:
         """Whether the checkpointer of this graph holds what the run has written: then a new message goes on behind it."""
-        events = yield off_loop(self._journal, partial(self._journal.read, run.run_id))
+        events = yield off_loop(self._journal, partial(read_if_there, self._journal, run.run_id))
         about = [event.data for event in events if event.kind == "run.checkpoint"]
         written = next((data[key] for data in about for key in ("applied", "stored") if data.get(key)), None)
         if written is None:

@@ -262,12 +262,13 @@ class RunJournal(Shared):
         return self._stops.add(run_id, callback)
 
     def recover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
-        """Settle what all dead runs of a graph left in their threads, oldest first: at start-up, say. One report a run.
+        """Settle what all dead runs of a graph left, thread by thread, oldest first: at start-up, say. One report a run.
 
         A run that was killed ends as interrupted, cause "crash"; one that could not be settled when it ended is tried
-        again. No run is touched whose owner lives, or may live, or that waits for a human. Any number of processes may do
-        this at once. `graph` has a checkpointer, attached or not. `adopt`: settle also what an earlier version of a graph
-        without a name of its own has left, which is reported as "held" otherwise (see docs/settling.md, Which graph).
+        again. No run is touched that waits for a human, or whose owner lives or may live: behind the latter, newer runs of
+        the thread are "held". Any number of processes may do this at once. `graph` has a checkpointer, attached or not.
+        `adopt`: settle also what an earlier version of a graph without a name of its own has left, which is reported as
+        "held" otherwise (see docs/settling.md, Which graph).
         """
         return _resume.turns_of(self, graph).recover_now(adopt)
 

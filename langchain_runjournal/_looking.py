@@ -1,4 +1,4 @@
-"""Runs that can show themselves: where their events are read when somebody looks at one, maybe long after."""
+"""Runs as they are looked at: how they show themselves, which are to be settled, and which are gone meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from . import _follow
-from .errors import RunJournalError
+from .errors import RunJournalError, RunNotFound
 from .events import Event, Run, with_events
 
 if TYPE_CHECKING:
@@ -40,6 +40,22 @@ def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> lis
     if not events:
         _follow.find(journal._writer, run_id)
     return events
+
+
+def unsettled(journal: RunJournal, thread_id: str | None = None) -> list[Run]:
+    """The runs that run, or have ended and may lack something in their thread; oldest first, with all that this process has
+    appended."""
+    journal._check_open()
+    _follow.catch_up(journal._writer, journal._intake.waiting > 0, 2 * journal._busy_timeout)
+    return journal._store.unsettled(thread_id=thread_id)
+
+
+def read_if_there(journal: RunJournal, run_id: str, limit: int | None = None) -> list[Event]:
+    """The events of a run; none if it was deleted since it was listed: a run that is settled may be pruned at any time."""
+    try:
+        return journal.read(run_id, 0, limit)
+    except RunNotFound:
+        return []
 
 
 def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: int) -> list[Event] | None:

@@ -21,13 +21,14 @@ from ._graph_runs import GraphRuns
 from ._inapplicable import is_inapplicable
 from ._mending import Mender
 from ._messages import as_messages
+from ._order import Older, Order
 from ._settlement import Plan, come_in, plan
 from ._spanning import said_before
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
-from .errors import SettlementTimeout
-from .events import PROBLEM, Event, Run, RunStatus
+from .errors import RunNotFound, SettlementTimeout
+from .events import PROBLEM, Event, Run
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -47,6 +48,7 @@ _REFUSED: Final = (
     "run %s could not be settled, because a reducer of its graph refuses what is written: %s. It is tried again before the"
     " next turn of its thread"
 )
+_DELETED: Final = "the run was deleted, with its events"
 _GONE: Final = "the checkpointer of this graph has no such thread"
 _FAILED: Final = "run %s could not be settled: %s. The next message of its thread tries again, and RunJournal.recover does"
 _NO_THREAD: Final = "run %s is not settled: its checkpointer has no thread %s any more; the journal has what the run said"
@@ -58,8 +60,8 @@ class Settlement:
 
     `outcome`: "settled" (the thread was made to agree), "whole" (it lacked nothing), "moved_on" (the conversation had gone
     on without the run, and was not touched), "left_alone" (this graph's state cannot be written, for the `reason` given),
-    "held" (for now: it waits for a human, or somebody works on it) or "failed" (it is tried again before the next turn, and
-    by `RunJournal.recover`).
+    "held" (for now: it waits for a human or for an older run of its thread, or something works on it) or "failed" (it is
+    tried again before the next turn, and by `RunJournal.recover`).
     """
 
     run_id: str
@@ -101,17 +103,27 @@ class Settler:
         self._mender = Mender(journal, threads)
         self._warned = False
         self.runs = GraphRuns(journal, threads)
+        self._order = Order(journal, self.runs)
 
     def settle(
-        self, run_id: str, reason: str, *, over_pause: bool = False, before_run: str | None = None, late: bool = False
+        self,
+        run_id: str,
+        reason: str,
+        *,
+        over_pause: bool = False,
+        before_run: str | None = None,
+        late: bool = False,
+        older: Older = "all",
     ) -> Steps[Settlement]:
-        """Make the thread of a run whole. Never raises an Exception.
+        """Make the thread of a run whole. Never raises an Exception. Asked for the same twice at once, the second waits for
+        the first, and returns its result.
 
         `over_pause`: also if it waits for a human, since the conversation goes on without an answer. `before_run`: the run
         that is about to begin on the thread, and has not touched it yet. `late`: it is settled, and has got results since.
+        `older`: which older runs of the thread hold it.
         """
         thread_id: str | None = None
-        mine = Settling()
+        mine = Settling(self.runs, run_id, over_pause, before_run, late)
         try:
             yield from self._flush()
             run = yield self._off(partial(self._journal.run, run_id))
@@ -119,21 +131,36 @@ class Settler:
             if thread_id is None or PROBLEM in run.metadata:
                 why = str(run.metadata.get(PROBLEM, "it has no thread"))
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome="left_alone", reason=why)
-            yield from self._alone(thread_id, mine)
-            held = yield from self._hold(run, before_run)
-            if held is not None and not (late and held[0] in ("moved_on", "whole")):
-                return Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
-            return (yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None))
+            mine.result = yield from self._alone(thread_id, mine)
+            if mine.result is None:
+                yield from self._drained(thread_id)
+                held = yield from self._order.hold(run, before_run, "none" if late else older)
+                if held is not None and not (late and held[0] in ("moved_on", "whole")):
+                    mine.result = Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
+                else:
+                    mine.result = yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None)
+            if mine.result.is_final:
+                self._journal._capture.threads.passed(run_id)
+            return mine.result
         except Exception as exc:  # noqa: BLE001 - given back, and logged
-            why = f"{type(exc).__name__}: {exc}"
-            if is_inapplicable(exc):
-                # The program's own reducer, and most likely the error that the program has got as well.
-                logger.warning(_REFUSED, run_id, why)
-            else:
-                warn_of(exc, _FAILED, run_id)
-            return Settlement(run_id=run_id, thread_id=thread_id, outcome="failed", reason=why)
+            mine.result = self._failed(run_id, thread_id, exc)
+            return mine.result
         finally:
             self._done(thread_id, mine)
+
+    def _failed(self, run_id: str, thread_id: str | None, problem: Exception) -> Settlement:
+        outcome: Outcome = "failed"
+        why = f"{type(problem).__name__}: {problem}"
+        if isinstance(problem, RunNotFound) and problem.run_id == run_id:
+            outcome, why = "left_alone", _DELETED
+        elif is_inapplicable(problem):
+            # The program's own reducer, and most likely the error that the program has got as well. It will refuse the same
+            # again: newer runs of the thread need not wait for that.
+            self._journal._capture.threads.passed(run_id)
+            logger.warning(_REFUSED, run_id, why)
+        else:
+            warn_of(problem, _FAILED, run_id)
+        return Settlement(run_id=run_id, thread_id=thread_id, outcome=outcome, reason=why)
 
     def _done(self, thread_id: str | None, mine: Settling) -> None:
         settling = self._journal._capture.threads.settling
@@ -141,12 +168,16 @@ class Settler:
             del settling[thread_id]
         mine.done.set_result(None)
 
-    def _alone(self, thread_id: str, mine: Settling) -> Steps[None]:
-        """Wait until nobody else settles a run of the thread."""
+    def _alone(self, thread_id: str, mine: Settling) -> Steps[Settlement | None]:
+        """Wait until nothing else in this process settles a run of the thread. Returns the result, if it did what is asked
+        for now."""
         settling = self._journal._capture.threads.settling
         while (other := settling.setdefault(thread_id, mine)) is not mine:
             if not (yield wait_for(other, _PATIENCE)):
                 raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
+            if (result := other.result_for(mine)) is not None:
+                return result
+        return None
 
     def _warn(self, what: str) -> None:
         if not self._warned:
@@ -165,37 +196,6 @@ class Settler:
             quiet = yield Do(partial(saver.drained, thread_id, _PATIENCE), partial(saver.adrained, thread_id, _PATIENCE))
             if not quiet:
                 raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
-
-    def _hold(self, run: Run, before_run: str | None) -> Steps[tuple[Outcome, str] | None]:
-        yield from self._drained(str(run.thread_id))
-        others = yield self._off(partial(self._journal.runs, run.thread_id))
-        if (yield self._off(partial(self._journal._store.run, run.run_id))) is None:
-            others = []  # the store could not be told of it yet, and so of none that came after it
-        for other in others:
-            if other.run_id == run.run_id:
-                break
-            if other.run_id == before_run:
-                continue
-            if not self.runs.are_of(other):
-                if other.done and (yield from self.runs.continue_thread_of(other)):
-                    return "moved_on", f"run {other.run_id} of another graph came after it, on the same thread"
-                continue
-            if self._journal._capture.threads.waits(str(run.thread_id), other.run_id):
-                continue  # for this
-            if other.status == RunStatus.RUNNING:
-                if not (yield self._off(partial(self._journal._writer.janitor.is_free, other))):
-                    return "held", f"run {other.run_id} goes on on the same thread"
-            elif (yield from self._took_up(other)):
-                return "whole", f"run {other.run_id} went on where it was cut off"
-            elif other.done:
-                return "moved_on", f"run {other.run_id} came after it"
-        return None
-
-    def _took_up(self, other: Run) -> Steps[bool]:
-        """Whether a newer run that is not settled goes on where older ones were cut off: it stands for them, then."""
-        events = yield self._off(partial(self._journal.read, other.run_id))
-        wrote = any(event.kind == "run.checkpoint" and not event.data.get("before") for event in events)
-        return wrote and not any(event.kind == "llm.human.input" for event in events)
 
     def _settle(
         self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from . import _transcript
+from ._looking import read_if_there
 from ._steps import Steps, off_loop
 from .events import DELTA, Event, Run
 
@@ -34,7 +35,7 @@ def said_before(journal: RunJournal, threads: Threads, run: Run, events: Sequenc
     runs = yield off_loop(journal, partial(journal.runs, run.thread_id, None, _RUNS_BACK))
     older = next((place + 1 for place, one in enumerate(runs) if one.run_id == run.run_id), len(runs))
     for other in runs[older:]:
-        theirs = yield off_loop(journal, partial(journal.read, other.run_id))
+        theirs = yield off_loop(journal, partial(read_if_there, journal, other.run_id))
         kept = []
         for one in _transcript.said(other.run_id, theirs, other.cause or "error"):
             if one.task is None or one.task.id not in tasks or not one.graph:

@@ -7,13 +7,15 @@ import concurrent.futures
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ._steps import Pending
 
 if TYPE_CHECKING:
     from ._identity import Identity
+    from ._settle import Settlement
     from ._tracker import Root
     from .saver import JournalSaver
 
@@ -31,12 +33,14 @@ class Turn:
         "_loop",
         "_read",
         "_task",
+        "branches",
         "done",
         "ending",
         "graph",
         "is_told",
         "is_worked_on",
         "key",
+        "leaves",
         "mode",
         "resumes",
         "said",
@@ -58,6 +62,10 @@ class Turn:
         """Whether it has not begun to work, until what was left on the thread is settled."""
         self.resumes = False
         """Whether it takes up another one."""
+        self.branches = False
+        """Whether it begins at an earlier checkpoint of the thread, and what came after that is left behind."""
+        self.leaves = False
+        """Whether it was cancelled while it waits: it waits for nothing any more."""
         self.said: set[str] = set()
         """What has been said of its checkpoints."""
         self.ending: dict[str, Any] | None = None
@@ -88,6 +96,10 @@ class Turn:
     def is_lost(self) -> bool:
         """Whether it can never go on: its event loop is closed."""
         return self._loop is not None and self._loop.is_closed()
+
+    def stands_still(self) -> bool:
+        """Whether its event loop does not run now: nothing goes on there, whatever has begun."""
+        return _stands_still(self._loop)
 
     def is_leaving(self) -> bool:
         """Whether it looks as if its end is on its way: it is being cancelled, or the loop that we are on closes a stream
@@ -121,8 +133,27 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def _stands_still(loop: asyncio.AbstractEventLoop | None) -> bool:
+    return loop is not None and not loop.is_running()
+
+
 class Settling(Pending):
     """A settlement at work."""
+
+    def __init__(self, *asked: object) -> None:
+        super().__init__()
+        self._asked = asked
+        self._loop = _current_loop()
+        self.result: Settlement | None = None
+        """What came of it."""
+
+    def result_for(self, other: Settling) -> Settlement | None:
+        """Its result, if the other one was asked for the same."""
+        return self.result if self._asked and self._asked == other._asked else None
+
+    def stands_still(self) -> bool:
+        """Whether the event loop that it began on does not run now."""
+        return _stands_still(self._loop)
 
 
 class OnThreads:
@@ -133,6 +164,8 @@ class OnThreads:
         self._turns: dict[str, list[Root]] = {}
         self.settling: dict[str, Settling] = {}
         """By thread, the settlement that is at work: there is never more than one."""
+        self._in_hand: dict[str, Settling] = {}
+        self._passed: dict[str, None] = {}
         # Of a graph on a thread: another one may use the same name for a thread of its own.
         self._open: dict[tuple[str, str], dict[str, None]] = {}
         self._late: dict[tuple[str, str], set[str]] = {}
@@ -188,6 +221,30 @@ class OnThreads:
                 return root
         return None
 
+    @contextmanager
+    def hand(self, run_id: str) -> Iterator[Settling | None]:
+        """Take in hand an earlier run that is to be claimed and settled. Gives the settlement of this process that has done
+        so before, if there is one."""
+        mine = Settling()
+        other = self._in_hand.setdefault(run_id, mine)
+        try:
+            yield None if other is mine else other
+        finally:
+            if other is mine:
+                self._in_hand.pop(run_id, None)
+                mine.done.set_result(None)
+
+    def passed(self, run_id: str) -> None:
+        """Newer runs need not wait for this one any more: nothing is left to do for it, or nothing can be done. The journal
+        need not say so: another process owns the run, or the store cannot be written."""
+        self._passed[run_id] = None
+        while len(self._passed) > _MOST_OPEN:
+            self._passed.pop(next(iter(self._passed)))
+
+    def has_passed(self, run_id: str) -> bool:
+        """Whether that was said of a run, in this process."""
+        return run_id in self._passed
+
     def left_open(self, turn: Turn, run_id: str) -> None:
         """A run has ended, and its thread is not settled."""
         self._open.setdefault((turn.graph.key, turn.thread_id), {})[run_id] = None
@@ -215,8 +272,10 @@ class OnThreads:
                 left.pop(run_id, None)
         for late in list(self._late.values()):
             late.difference_update(run_ids)
+        for run_id in run_ids:
+            self._passed.pop(run_id, None)
 
     def clear(self) -> None:
         """In a forked child: all of them are the parent's."""
-        for known in (self._turns, self.settling, self._open, self._late):
+        for known in (self._turns, self.settling, self._in_hand, self._passed, self._open, self._late):
             known.clear()

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,11 +20,13 @@ from langgraph.pregel import Pregel
 from ._ends import standing
 from ._evidence import Evidence
 from ._graph import Threads
+from ._looking import unsettled
+from ._order import BEHIND, Older, by_thread
 from ._settle import Settlement, Settler
 from ._steps import Do, Steps, later, make_durable, now, off_loop, quiet_context, to_its_end, wait_for
 from ._turn import Turn
-from .errors import InvalidArgument
-from .events import Event, Run, RunStatus
+from .errors import InvalidArgument, RunNotFound
+from .events import GRAPH, Event, Run, RunStatus
 
 if TYPE_CHECKING:
     from ._journal import RunJournal
@@ -36,8 +39,13 @@ _RUNS_BACK: Final = (10, 100, 1_000)
 _LEAVING: Final = 1.0
 """Seconds that a new run waits for one on its thread that seems to go on: left by its consumer, it may be about to end."""
 _SETTLING: Final = 60.0
-"""Seconds that it waits for a settlement that somebody else is at."""
+"""Seconds after which it says that it still waits for another process that settles, and after which it waits no longer for a
+run of this process that is being cancelled."""
 _LOOK: Final = 0.05
+_STILL_SETTLING: Final = (
+    "the new message on thread %s waits for journal %s, which has claimed run %s and has not settled it for %.0f s. It"
+    " begins when that is done, or when the process of that journal ends"
+)
 _GOES_ON: Final = "run %s is going on on thread %s, where another one begins: one of them will lose what it writes"
 
 
@@ -56,8 +64,12 @@ class Turns:
         root = self._capture.unsettled(key)
         if root is None or root.turn is None or root.turn.ending is None:
             return
+        if not self._begins_to_settle(root.turn):
+            # Begun twice, by the task of the run and by LangChain's callback: the first one does it.
+            yield wait_for(root.turn, _SETTLING)
+            return
         result: Settlement | None = None
-        root.turn.is_worked_on = True
+        older: Older = "none" if root.turn.branches else "taken" if root.turn.resumes else "all"
         try:
             if root.started is not None and root.left is not None:
                 yield wait_for(root.left, root.started.patience())
@@ -65,7 +77,8 @@ class Turns:
             # just cancelled, or has failed, may be meant to be asked again.
             is_over = root.started is not None or root.turn.resumes
             over_pause = is_over and root.turn.ending["status"] == "interrupted"
-            result = yield from self._settler.settle(root.run_id, _reason(root.turn.ending), over_pause=over_pause)
+            why = _reason(root.turn.ending)
+            result = yield from self._settler.settle(root.run_id, why, over_pause=over_pause, older=older)
         finally:
             # Also if the loop is torn down in the middle: then it is done before the next turn.
             final = result is not None and result.is_final
@@ -74,6 +87,17 @@ class Turns:
             root.turn.is_worked_on = False
             self._capture.tracker.do(tell)
         yield make_durable(self._journal, _SETTLING)
+
+    def _begins_to_settle(self, turn: Turn) -> bool:
+        """Whether the run of a turn is settled by whoever asks: of several, one."""
+        mine: list[bool] = []
+
+        def begin() -> None:
+            mine.append(not turn.is_worked_on)
+            turn.is_worked_on = True
+
+        self._capture.tracker.do(begin)
+        return mine[0]
 
     def prepare(self, turn: Turn, run_id: str, inputs: Any = None) -> Steps[None]:
         """A new message has come for a thread: settle what was left there, before the graph looks at it."""
@@ -96,29 +120,53 @@ class Turns:
             before = [run for run in runs[older:] if self._settler.runs.share_name(run)]
             if len(runs) < limit or len(before) > _RUNS_BACK[0] // 2:
                 break  # else, most of them are those of other graphs
-        # What the store could not be told yet is known here.
+        # However many runs ago it was: what is left to settle has an index of its own.
         listed = {run.run_id for run in runs}
-        for left in self._capture.threads.take_open(turn):
-            if left not in listed:
-                run = yield self._off(partial(self._journal.run, left))
-                before = [run, *before] if self._settler.runs.are_of(run) else before
+        left = yield self._off(partial(unsettled, self._journal, turn.thread_id))
+        before += [run for run in reversed(left) if run.run_id not in listed and self._settler.runs.share_name(run)]
+        listed |= {run.run_id for run in left}
+        # What the store could not be told yet is known here.
+        for run_left in self._capture.threads.take_open(turn):
+            if run_left not in listed:
+                with suppress(RunNotFound):
+                    run = yield self._off(partial(self._journal.run, run_left))
+                    before = [run, *before] if self._settler.runs.are_of(run) else before
         before = yield from self._ours(before)
         for run in reversed(before):
-            if run.status == RunStatus.PAUSED and run is not before[0]:
-                continue  # the conversation has gone on since
-            if run.done or self._goes_on(run):
-                continue
-            if run.status == RunStatus.RUNNING and not (yield from self._take_over(run)):
-                continue
-            result = yield from self._settle_before(run, run_id)
-            if not result.is_final:
-                self._capture.threads.left_open(turn, run.run_id)
+            if run.done or (run.status == RunStatus.PAUSED and run is not before[0]):
+                continue  # in the second case, the conversation has gone on since
+            with suppress(RunNotFound):  # somebody else has settled it, and it was pruned
+                yield from self._settle_for(turn, run, run_id)
+            if turn.leaves:
+                return
         ours = self._capture.threads.take_late(turn)
         for run in before:
             if run.run_id in ours or (run is before[0] and (yield from self._has_late(run))):
                 cause = run.cause or "error"
                 result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id, late=True)
                 self._note(run, result)
+
+    def _settle_for(self, turn: Turn, run: Run, new_run: str) -> Steps[None]:
+        """Settle an earlier run of the thread before a new one begins, unless it goes on. If somebody else settles it, that
+        is waited for."""
+        while True:
+            with self._capture.threads.hand(run.run_id) as other:
+                if other is None:
+                    if self._goes_on(run):
+                        return
+                    if run.status == RunStatus.RUNNING and not (yield from self._take_over(turn, run)):
+                        return
+                    result = yield from self._settle_before(run, new_run)
+                    if not result.is_final:
+                        self._capture.threads.left_open(turn, run.run_id)
+                    return
+            began = time.monotonic()
+            is_over = yield wait_for(other, _LEAVING)
+            if turn.leaves or (not is_over and (other.stands_still() or time.monotonic() - began < _LEAVING / 2)):
+                return  # it cannot be waited for here
+            run = yield self._off(partial(self._journal.run, run.run_id))
+            if run.done:
+                return
 
     def _ours(self, runs: list[Run]) -> Steps[list[Run]]:
         """Those that this graph settles before a new message, of the runs of graphs of its name."""
@@ -139,7 +187,9 @@ class Turns:
 
     def _is_free(self, thread_id: str, run_id: str) -> Steps[bool]:
         """Whether no other run goes on on a thread, of whatever graph."""
-        for run in (yield self._off(partial(self._journal.runs, thread_id, RunStatus.RUNNING, None))):
+        for run in (yield self._off(partial(unsettled, self._journal, thread_id))):
+            if run.status != RunStatus.RUNNING:
+                continue
             if run.run_id != run_id and not self._capture.threads.waits(thread_id, run.run_id):
                 is_dead = self._off(partial(self._journal._writer.janitor.is_free, run))
                 if self._goes_on(run) or not (yield is_dead):
@@ -174,23 +224,33 @@ class Turns:
                     # Its loop was torn down, or Ctrl-C has come in between. We settle it ourselves, then.
                     self._capture.tracker.do(partial(self._capture.give_up, root, "cut off"))
                     break
+                if turn.leaves:
+                    return
                 now_waits = time.monotonic() - began > _LEAVING / 2  # not where only giving way would do
-                if not now_waits or began > give_up or not (root.over or other.is_leaving()):
+                # For a settlement as long as it takes: what begins in the middle of it would lose what it writes.
+                is_settling = root.over and not other.stands_still()
+                if not now_waits or (began > give_up and not is_settling) or not (root.over or other.is_leaving()):
                     logger.warning(_GOES_ON, root.run_id, turn.thread_id)
                     break
 
-    def _take_over(self, run: Run) -> Steps[bool]:
-        """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile."""
-        if (yield self._off(partial(self._journal.claim, run.run_id))):
-            return True
-        give_up = time.monotonic() + _SETTLING
-        while True:
+    def _take_over(self, turn: Turn, run: Run) -> Steps[bool]:
+        """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile.
+
+        Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look.
+        """
+        warn_at: float | None = time.monotonic() + _SETTLING
+        while not (yield self._off(partial(self._journal.claim, run.run_id))):
             run = yield self._off(partial(self._journal.run, run.run_id))
-            is_settling = run.epoch > 1 and run.owner != self._journal.owner_id and not run.ended
-            if not is_settling or time.monotonic() > give_up:
+            if run.ended or run.status == RunStatus.PAUSED:
                 # Whoever has claimed it may not have settled it: because our new run seemed to go on there.
-                return run.ended and not run.settled
+                return run.ended and not run.done
+            if run.epoch == 1 or turn.leaves:
+                return False  # in the first case, it has its first owner, who lives
+            if warn_at is not None and time.monotonic() > warn_at:
+                logger.warning(_STILL_SETTLING, turn.thread_id, run.owner, run.run_id, _SETTLING)
+                warn_at = None
             yield Do(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
+        return True
 
     def _settle_before(self, run: Run, new_run: str | None) -> Steps[Settlement]:
         """Settle what an earlier run left, and tell it where it is ours to tell."""
@@ -198,7 +258,8 @@ class Turns:
         over_pause = new_run is not None
         ending: dict[str, Any] = {"status": "interrupted", "cause": cause, "usage": dict(run.usage)}
         try:
-            result = yield from self._settler.settle(run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
+            settle = partial(self._settler.settle, run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
+            result = yield from settle(older="all" if new_run is None else "left")
         except BaseException:
             # The loop is torn down, say. Claimed and not ended, it would look as if it went on.
             if run.status == RunStatus.RUNNING and run.run_id in self._journal._intake.lanes:
@@ -229,28 +290,47 @@ class Turns:
             self._journal.append(Event(run_id=run.run_id, kind="run.settled", data={**result.to_data(), "late": True}))
 
     def recover(self, adopt: bool = False) -> Steps[list[Settlement]]:
-        """Settle all that was left by runs whose owner is gone, oldest first. `adopt`: also those of a graph of this name
-        that has other nodes or channels."""
+        """Settle all that was left by runs whose owner is gone, thread by thread. `adopt`: also those of a graph of this
+        name that has other nodes or channels."""
         self._capture.tracker.do(self._capture.give_up_idle)
+        left = yield self._off(partial(unsettled, self._journal))
         found: list[Settlement] = []
-        runs: list[Run] = []
-        for status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED):
-            runs += yield self._off(partial(self._journal.runs, None, status, None))
-        left = [run for run in runs if not run.done and self._settler.runs.share_name(run)]
-        for run in sorted(left, key=lambda run: run.started_at):
-            if self._goes_on(run):
-                continue
-            why = self._settler.runs.refuse(run, adopt=adopt)
-            if why is not None:
-                if run.owner == self._journal.owner_id or (
-                    yield self._off(partial(self._journal._writer.janitor.is_free, run))
-                ):
-                    found.append(Settlement(run_id=run.run_id, thread_id=run.thread_id, outcome="held", reason=why))
-                continue
-            if not (yield self._off(partial(self._may_tell, run))):
-                continue
-            found.append((yield from self._settle_before(run, None)))
+        for runs in by_thread([run for run in left if self._settler.runs.share_name(run)]):
+            found += yield from self._recover_thread(runs, adopt)
         return found
+
+    def _recover_thread(self, runs: list[Run], adopt: bool) -> Steps[list[Settlement]]:
+        """The same for the runs of one thread, oldest first. Behind one that somebody else is at, the others are left."""
+        found: list[Settlement] = []
+        first: Run | None = None
+        for run in runs:
+            why = self._settler.runs.refuse(run, adopt=adopt)
+            if why is None and first is not None:
+                why = BEHIND.format(first.run_id)
+            with suppress(RunNotFound):  # somebody else has settled it, and it was pruned
+                if why is not None:
+                    if (yield self._off(partial(self._may_take, run))):
+                        found.append(Settlement(run_id=run.run_id, thread_id=run.thread_id, outcome="held", reason=why))
+                    continue
+                result = yield from self._recover_run(run)
+                if result is not None:
+                    found.append(result)
+                elif not (yield self._off(partial(self._journal.run, run.run_id))).done and GRAPH in run.metadata:
+                    first = run
+        return found
+
+    def _recover_run(self, run: Run) -> Steps[Settlement | None]:
+        """Settle a run, if it can be taken: not if somebody works on it, and not if nothing is left to do."""
+        with self._capture.threads.hand(run.run_id) as other:
+            if other is not None or self._goes_on(run) or not (yield self._off(partial(self._may_tell, run))):
+                return None
+            return (yield from self._settle_before(run, None))
+
+    def _may_take(self, run: Run) -> bool:
+        """Whether nobody else works on a run, which is not claimed by this."""
+        if self._goes_on(run) or self._journal.run(run.run_id).done:
+            return False
+        return run.owner == self._journal.owner_id or self._journal._writer.janitor.is_free(run)
 
     def _goes_on(self, run: Run) -> bool:
         """Whether a run is one of this process that has not come to its end: also one that only a handler records."""

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from .._journal import RunJournal
+from .._looking import unsettled
 from .._wording import plural
+from ..errors import RunNotFound
 from ..events import GRAPH, PROBLEM, Event, Run, RunStatus
 from ._find import owner_of
 from ._settings import Problem, Settings, common, option
@@ -38,7 +40,6 @@ with a checkpointer, a function that gives one, or a context manager (also an as
 """
 _LOOK: Final = 0.2
 _REASONS: Final = 3
-_LEFT: Final = (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.FAILED)
 
 
 @click.command(epilog=_EPILOG, short_help="End and settle what killed processes left.")
@@ -60,15 +61,15 @@ def recover(settings: Settings, graph: str | None, adopt: bool) -> int:
                 name, settlements = asyncio.run(_settle(journal, graph, adopt))
         for settlement in settlements:
             _settled(settings, settlement, str(name))
-        ended, left, unsettled = _end(journal, {settlement.run_id for settlement in settlements})
+        ended, left, alive = _end(journal, {settlement.run_id for settlement in settlements})
         for run in ended:
             _tell(settings, run.run_id, run.thread_id, "ended", "crash", graph=None)
         for run in left:
             _tell(settings, run.run_id, run.thread_id, "needs_graph", None, graph=_graph_name(run))
     failed = [settlement for settlement in settlements if not settlement.is_final]
     _tell_what_is_left(settings, name, left, failed)
-    if unsettled:
-        whose = f"{plural(len(unsettled), 'run')} that ended belong to a process that lives"
+    if alive:
+        whose = f"{plural(len(alive), 'run')} that ended belong to a process that lives"
         settings.note(f"{whose}: the next message of the thread settles it, there")
     elif not left and not ended and not settlements:
         settings.note("nothing to recover")
@@ -103,20 +104,19 @@ def _wait_for_verdicts(journal: RunJournal) -> None:
 
 def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], list[Run]]:
     """End what needs no graph. Returns what was ended, what needs one, and what a process that lives has not settled yet."""
-    found = [run for status in _LEFT for run in journal.runs(status=status, limit=None)]
     ended: list[Run] = []
     left: list[Run] = []
-    unsettled: list[Run] = []
-    for run in sorted(found, key=lambda run: run.started_at):
-        if run.done or run.run_id in told:
+    alive: list[Run] = []
+    for run in unsettled(journal):
+        if run.run_id in told:
             continue
         # One that has ended and is not settled has a thread to settle, whether its graph is attached or not.
         if run.ended or GRAPH in run.metadata:
             if journal._writer.janitor.is_free(run):
                 left.append(run)
             elif run.ended:
-                unsettled.append(run)
-        elif journal.claim(run.run_id):
+                alive.append(run)
+        elif _claim(journal, run):
             now = journal.run(run.run_id)
             if not now.ended:
                 data: dict[str, Any] = {"status": "interrupted", "cause": "crash", "usage": dict(now.usage)}
@@ -125,7 +125,14 @@ def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], lis
                 journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
                 ended.append(run)
     journal.flush()
-    return [journal.run(run.run_id) for run in ended], left, unsettled
+    return [journal.run(run.run_id) for run in ended], left, alive
+
+
+def _claim(journal: RunJournal, run: Run) -> bool:
+    try:
+        return journal.claim(run.run_id)
+    except RunNotFound:
+        return False  # another process has ended it, and it was pruned
 
 
 def _settled(settings: Settings, found: Settlement, graph: str) -> None:
