@@ -27,6 +27,7 @@ SECTIONS = (
     "attach",
     "start",
     "view",
+    "history",
 )
 
 
