@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from langchain_runjournal._steps import later, now, wait_for
 from langchain_runjournal.events import Event
 from langchain_runjournal.testing import FakeClock
 from tests._agents import words
+from tests._cli import run as command
 from tests._left import Journals, begin, leave, words_of
 from tests._settled import Gate
 from tests.test_settle import THREAD, Asked, Saver, athread, failing, made_by_hand, model, say, shown, thread
@@ -458,7 +461,23 @@ def _roots(journal: RunJournal) -> list[Any]:
     return [root for roots in list(journal._capture.threads._turns.values()) for root in roots]
 
 
-# --- the command line ---------------------------------------------------------------------------------------------------
+# --- what is said -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_says_which_runs_are_left(
+    journals: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each, with the run that comes first, and the exit code of something that is left to do."""
+    other = journals()
+    begin(other, "old")
+    leave(journals, "new")
+    (tmp_path / "app_in_order.py").write_text("from tests.test_order import graph_of\n\ngraph = graph_of()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = command("recover", "--graph", "app_in_order:graph", "--journal", str(other._store.path), "--json")
+    [told] = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.exit_code, told["run_id"], told["outcome"]) == (1, "new", "held")
+    assert "run old is older" in told["reason"]
 
 
 def test_the_log_says_nothing_of_what_is_in_order(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
