@@ -44,7 +44,7 @@ test-fast: $(READY)  ## without the slow ones
 storms: $(READY)  ## every cut at every event, and hundreds of random fan-outs; most of an hour
 	$(BIN)/python -m pytest -q -m storm
 
-providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, every cell; half an hour
+providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, every cell; twenty minutes
 	$(BIN)/python -m tests.providers -v $(PROVIDERS)
 
 test-lowest:  ## the tests with the lowest versions that pyproject.toml allows

@@ -29,6 +29,8 @@ _ITEMS: Final = frozenset(
 SIDECAR: Final = "function_call_signature"
 """Gemini's signatures of calls, by their place among the calls: of no use when one is gone."""
 _ITEM_PROVIDERS: Final = frozenset({"openai", "azure", "xai"})
+ITEM_KWARGS: Final = frozenset({"reasoning", "tool_outputs", "__openai_function_call_ids__"})
+"""Where `additional_kwargs` hold such items and their ids, with `output_version="v0"`."""
 _ITEM_IDS: Final = ("ws_", "fs_", "ci_", "mcp_", "mcpl_", "ig_", "tsc_", "tso_")
 """How the ids of OpenAI's items begin. Anthropic's begin with `srvtoolu_` and `mcptoolu_`."""
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ._blocks import ITEM_KWARGS
 from ._cut_calls import CUT_CAUSES, Cut
 from ._pairs import Known, answer, call_id_of
 from ._partial import MARK, origin_in
@@ -64,7 +65,7 @@ def cut_message(message: Any, cut: Cut) -> Any:
         },
     }
     if cut.cause == "incomplete":
-        changes |= _unstored(changes["content"], message.response_metadata)
+        changes |= _unstored(changes, message.response_metadata)
     if getattr(message, "tool_call_chunks", None):
         changes["tool_call_chunks"] = []
     return message.model_copy(update=changes)
@@ -132,13 +133,17 @@ def _raw_call(call: Any, args_of: Mapping[str, Any]) -> Any:
     return {**call, "function": {**call["function"], "arguments": json.dumps(args_of[id])}}
 
 
-def _unstored(content: Any, metadata: Mapping[str, Any]) -> Data:
+def _unstored(changes: Data, metadata: Mapping[str, Any]) -> Data:
     """The changes to an answer of OpenAI's Responses that ended early: OpenAI may not have stored it, and then refuses the
     ids of its items, and what refers to them."""
     if not str(metadata.get("id")).startswith("resp_"):
         return {}
-    kept = [_without_ids(block) for block in content if _is_ours(block)] if isinstance(content, list) else content
-    return {"content": kept, "response_metadata": {key: value for key, value in metadata.items() if key != "id"}}
+    content = changes["content"]
+    return {
+        "content": [_without_ids(block) for block in content if _is_ours(block)] if isinstance(content, list) else content,
+        "additional_kwargs": {key: value for key, value in changes["additional_kwargs"].items() if key not in ITEM_KWARGS},
+        "response_metadata": {key: value for key, value in metadata.items() if key != "id"},
+    }
 
 
 def _is_ours(block: Any) -> bool:

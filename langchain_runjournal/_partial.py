@@ -42,7 +42,7 @@ class Said(Protocol):
 
 def partial_message(said: Said, *, reason: str, run_id: str | None = None, call_id: str | None = None) -> Data | None:
     """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
-    content = _kept(said.content, said.metadata)
+    content = kept(said.content, said.metadata)
     if content is None:
         return None
     mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
@@ -83,21 +83,22 @@ def delta_is_visible(data: Data) -> bool:
     return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))
 
 
-def _kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[Any] | None:
+def kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[Any] | None:
+    """The content as it may stand in a thread; None if it says nothing."""
     if isinstance(content, str):
         return content if is_visible(content) else None
     provider = metadata.get("model_provider")
     blocks = [block for one in content if (block := received(one, provider)) is not None]
     opened = [unwrapped(block) for block in blocks]
     pairs = paired(opened)
-    kept: list[Any] = []
+    stays: list[Any] = []
     follows = False
     for place in reversed(range(len(blocks))):
         if place in pairs or _may_stay(opened[place], follows):
-            kept.append(blocks[place])
+            stays.append(blocks[place])
             follows = follows or not _is_blank(blocks[place])
-    kept.reverse()
-    return in_one_form(kept, metadata) if is_visible(kept) else None
+    stays.reverse()
+    return in_one_form(stays, metadata) if is_visible(stays) else None
 
 
 def _may_stay(block: Any, follows: bool) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from . import _bridge, _notes
+from . import _bridge, _notes, _unended
 from ._call_ids import with_ids
 from ._pairs import Known, Request, Slot, Walk, answer, is_ai, is_tool, walk
 from ._partial import origin_of
@@ -30,8 +30,9 @@ _SUSPECT: Final = ASKING | {"non_standard"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing that was done to a history. `kind`: recovered, synthesized, stripped, moved, duplicate, orphan, noted or
-    bridged; `id` is that of the tool call, of the answer for a note, and of the user's message for a bridge."""
+    """One thing that was done to a history. `kind`: recovered, synthesized, stripped, moved, duplicate, orphan, noted,
+    bridged or cleaned; `id` is that of the tool call, of the answer that is noted or cleaned, and of the user's message for
+    a bridge."""
 
     kind: str
     id: str | None
@@ -61,7 +62,11 @@ def is_whole(messages: Sequence[Any]) -> bool:
         elif due:
             return False
         elif is_ai(message):
-            if message.invalid_tool_calls or (message.additional_kwargs and origin_of(message) == "partial"):
+            if (
+                _unended.is_suspect(message)
+                or message.invalid_tool_calls
+                or (message.additional_kwargs and origin_of(message) == "partial")
+            ):
                 return False
             calls = message.tool_calls
             due = {call["id"] for call in calls if call["name"] and call["id"] is not None}
@@ -98,6 +103,8 @@ def project(
     """What to send of a history. `notes`: tell the model of answers that were cut off. `bridge`: what the model refuses a
     message of the user behind, so that an answer is put between them."""
     found = Projection(messages) if is_whole(messages) else _paired(messages, ask, dangling, orphans, notes)
+    sent, cleaned = _unended.sendable(found.messages)
+    found = Projection(sent, [*found.actions, *(Action(kind="cleaned", id=id) for id in cleaned)])
     places = _bridge.gaps(found.messages, bridge)
     if places:
         actions = [Action(kind="bridged", id=found.messages[place].id) for place in places]

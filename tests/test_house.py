@@ -52,6 +52,7 @@ PURE = [
     "_told",
     "_transcript",
     "_translate",
+    "_unended",
     "_view_chart",
     "_view_html",
     "_view_talk",

@@ -43,6 +43,7 @@ PLACES = {
         Place("in thinking", ((THOUGHT, WORDS),), "think0:0", needs="thinks"),
         Place("after thinking", ((THOUGHT, WORDS),), "think0.end", needs="thinks"),
         Place("in text after thinking", ((THOUGHT, WORDS),), "text0:1", needs="thinks"),
+        Place("in thinking after text", ((MOMENT, THOUGHT, WORDS),), "think0:0", needs="thinks"),
         Place("after redacted thinking", ((Think((), redacted=True), WORDS),), "think0.end", needs="redacts"),
         Place("in text after redacted", ((Think((), redacted=True), WORDS),), "text0:1", needs="redacts"),
         Place("in a server tool", ((THOUGHT, SEARCH, WORDS),), "search0:0", needs="searches"),

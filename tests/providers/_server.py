@@ -65,6 +65,8 @@ class Scene:
     shown: str = ""
     """What the answer that was cut has shown."""
     was_cut: bool = False
+    said: list[str] | None = None
+    """The names of the fragments of an answer that comes to a well-formed end before its last one; None: all of it."""
     ended: bool = False
     """It was sent to its end all the same, before its reader left."""
     reached: Callable[[], None] = lambda: None
@@ -247,6 +249,7 @@ class _Reply:
     def cut_length(self, sent: list[Frame], rest: list[Frame]) -> None:
         """The answer has run into its limit of tokens, and says so."""
         before = sent or rest[:1]
+        self.scene.said = [frame.at for frame in before]
         self.send(*([] if sent else [rest[0].data]), before[-1].close, self.scene.wire.end("length", self.scene))
         self.finish()
 

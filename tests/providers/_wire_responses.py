@@ -42,6 +42,7 @@ class Responses:
 
     def end(self, reason: str, scene: Scene) -> bytes:
         response: _Response = scene.memory.pop("open")
+        response.leave_out(scene)
         if response.stored:
             scene.memory.setdefault("responses", {})[response.id] = response.calls
             scene.memory.setdefault("items", set()).update(item["id"] for item in response.items)
@@ -139,6 +140,7 @@ class _Response:
         self.scene, self.stored, self.encrypted = scene, stored, encrypted
         self.id = scene.ids.new("resp_")
         self.items: list[dict[str, Any]] = []
+        self.names: list[str] = []
         self.calls: list[str] = []
         self.thought: str | None = None
         self.number = 0
@@ -159,7 +161,15 @@ class _Response:
             "usage": usage if status != "in_progress" else None,
         }
 
-    def begin(self, kind: str, **data: Any) -> tuple[int, dict[str, Any]]:
+    def leave_out(self, scene: Scene) -> None:
+        """Forget the items that were not begun, if the answer ended before them."""
+        if scene.said is not None:
+            begun = {name.replace(".", ":").partition(":")[0] for name in scene.said}
+            self.items = [item for item, name in zip(self.items, self.names, strict=True) if name in begun]
+            self.calls = [item["call_id"] for item in self.items if item["type"] == "function_call"]
+            scene.said = None
+
+    def begin(self, kind: str, name: str, /, **data: Any) -> tuple[int, dict[str, Any]]:
         """A new item: its place, and itself."""
         item = {"id": self.scene.ids.new(PREFIXES[kind] + "_"), "type": kind, **data}
         if kind == "reasoning":
@@ -167,6 +177,7 @@ class _Response:
         elif self.thought is not None:
             self.scene.memory.setdefault("needs", {})[item["id"]] = self.thought
         self.items.append(item)
+        self.names.append(name)
         return len(self.items) - 1, item
 
     def added(self, place: int, item: dict[str, Any]) -> bytes:
@@ -176,7 +187,7 @@ class _Response:
         return self.event("response.output_item.done", output_index=place, item=item)
 
     def text(self, piece: Say, name: str) -> list[Frame]:
-        place, item = self.begin("message", role="assistant", status="in_progress", content=[])
+        place, item = self.begin("message", name, role="assistant", status="in_progress", content=[])
         where = {"item_id": item["id"], "output_index": place, "content_index": 0}
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         begun = self.added(place, dict(item)) + self.event("response.content_part.added", **where, part=part)
@@ -194,7 +205,7 @@ class _Response:
         return [*frames, Frame(close, f"{name}.end")]
 
     def think(self, piece: Think, name: str) -> list[Frame]:
-        place, item = self.begin("reasoning", summary=[])
+        place, item = self.begin("reasoning", name, summary=[])
         where = {"item_id": item["id"], "output_index": place, "summary_index": 0}
         part = {"type": "summary_text", "text": ""}
         begun = self.added(place, dict(item)) + self.event("response.reasoning_summary_part.added", **where, part=part)
@@ -211,7 +222,7 @@ class _Response:
 
     def search(self, piece: Search, count: int) -> list[Frame]:
         action = {"type": "search", "query": piece.query}
-        place, item = self.begin("web_search_call", status="in_progress", action=action)
+        place, item = self.begin("web_search_call", f"search{count}", status="in_progress", action=action)
         where = {"item_id": item["id"], "output_index": place}
         done = self.done(place, {**item, "status": "completed"})
         begun = self.added(place, dict(item)) + self.event("response.web_search_call.in_progress", **where)
@@ -224,7 +235,7 @@ class _Response:
 
     def call(self, piece: Call, name: str) -> list[Frame]:
         call_id = self.scene.ids.new("call_")
-        place, item = self.begin("function_call", status="in_progress", call_id=call_id, name=piece.name, arguments="")
+        place, item = self.begin("function_call", name, status="in_progress", call_id=call_id, name=piece.name, arguments="")
         self.calls.append(call_id)
         where = {"item_id": item["id"], "output_index": place}
         frames = [
