@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import repeat
 from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, get_args
 
+from . import _json
 from .errors import InvalidArgument
 
 Kind: TypeAlias = Literal[
@@ -161,14 +162,19 @@ class Event(_Fields):
         return visible_text(self._value) if self.kind == DELTA else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as a plain dict for JSON, for an SSE frame or a log line."""
+        """The event as a plain dict for JSON, for an SSE frame or a log line.
+
+        A strict parser accepts what `json.dumps` makes of it: JSON has no NaN and no infinity, so they are the strings
+        "NaN", "Infinity" and "-Infinity", and any other object that JSON cannot hold is its repr.
+        """
+        value = self._value
         return {
             "run_id": self.run_id,
             "seq": self.seq,
             "kind": self.kind,
             "at": self.at,
             "call_id": self.call_id,
-            "data": dict(self.data),
+            "data": {"text": value} if isinstance(value, str) else _json.standard(value),
         }
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
