@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel import Pregel
 
-from ._arguments import choice, seconds
+from ._arguments import choice, seconds, thread
 from ._attach import attach, check_graph, handlers_of
 from ._busy import IfBusy, Seat
 from ._caller import INSIDE
@@ -246,7 +246,7 @@ def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None,
     thread_id = configurable.get("thread_id")
     if thread_id is None and isinstance(graph.checkpointer, JournalSaver):
         raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)
-    return None if thread_id is None else str(thread_id)
+    return None if thread_id is None else thread("thread_id", thread_id)
 
 
 def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:
