@@ -28,13 +28,18 @@ _Path = tuple[str | int, ...]
 
 
 def _json_of(value: object) -> Any:
-    """Encode bytes, and a message of LangChain as LangChain's own dict. Raise TypeError for anything else."""
+    """Encode bytes, and a message of LangChain as LangChain's own dict, with its artifact. Raise TypeError for others."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return written(value)
     # Looked up, not imported: where LangChain has not been, there is no message either.
     langchain = sys.modules.get("langchain_core.messages")
     if langchain is not None and isinstance(value, langchain.BaseMessage):
-        return langchain.message_to_dict(value)
+        from . import _packed
+
+        found: dict[str, Any] = langchain.message_to_dict(value)
+        if found["data"].get("artifact") is not None:
+            _packed.keep(found, "artifact", value.artifact)
+        return found
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 

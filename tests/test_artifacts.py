@@ -104,6 +104,28 @@ def test_what_cannot_come_back_is_left_out_and_said(name: str) -> None:
     assert (mark["origin"], mark["left_out"]) == ("recovered", {"artifact": why})
 
 
+def test_an_artifact_of_a_message_that_a_program_appends() -> None:
+    """Without a callback: the message itself is in the data of the event."""
+    message = ToolMessage("words", tool_call_id="c1", artifact=[DOCUMENT])
+    with RunJournal(":memory:") as journal:
+        journal.append(Event(run_id="r", kind="llm.tool.result", data={"tool_call_id": "c1", "message": message}))
+        (found,) = journal.transcript("r")
+    assert isinstance(found, ToolMessage)
+    assert is_same(found.artifact, [DOCUMENT])
+
+
+def test_the_largest_artifact_goes_through_the_spool(tmp_path: Path) -> None:
+    """An event of more than 5 MB, larger than a file of the spool is: nothing of it is lost."""
+    given = os.urandom(MOST_BYTES)
+    with RunJournal(tmp_path / "runs.db") as journal:
+        for at in range(3):
+            message = message_data(ToolMessage("w", tool_call_id=f"c{at}", artifact=given))
+            journal.append(Event(run_id="r", kind="llm.tool.result", data={"tool_call_id": f"c{at}", "message": message}))
+        journal.flush()
+        found = journal.transcript("r")
+    assert [one.artifact == given for one in found if isinstance(one, ToolMessage)] == [True] * 3
+
+
 def test_what_events_show_of_an_artifact_is_small() -> None:
     """Documents stay readable for whoever follows; of bytes, only how many there are."""
     assert stored(ToolMessage("w", tool_call_id="c1", artifact=[DOCUMENT]))["data"]["artifact"][0]["page_content"] == "Rome"

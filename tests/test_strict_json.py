@@ -132,3 +132,12 @@ def test_a_journal_of_an_older_release_is_read(tmp_path: Path) -> None:
         found = [strict(json.dumps(event.to_dict()))["data"] for event in journal.read("r")]
         assert found[0]["metadata"] == {"x": ["NaN", "-Infinity"]} == journal.run("r").metadata
     assert found[1]["more"] == ["NaN", "-Infinity"]
+
+
+def test_the_example_server_answers_in_json() -> None:
+    """Its events are `Event.to_dict`; of a thread, it shows the arguments that a model asked with."""
+    pytest.importorskip("fastapi")
+    from examples import server
+
+    shown = server.shown(ASKING)
+    assert strict(json.dumps(shown))["calls"][0]["args"]["x"] == WORDS
