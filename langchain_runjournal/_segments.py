@@ -13,6 +13,7 @@ Rule: a segment is columns of text that are joined, never parsed, to be merged. 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain, pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
@@ -156,14 +157,17 @@ def merge(segments: Sequence[Segment]) -> Segment:
     return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
 
 
+_BRACKET = re.compile(r"[\[\]{}]")
+
+
 def _depth(text: str) -> int:
     """How deeply the JSON is nested, or somewhat more: brackets in strings count."""
     depth = deepest = 0
-    for char in text:
-        if char in "[{":
+    for found in _BRACKET.finditer(text):  # and not sign by sign: the text may be megabytes
+        if found[0] in "[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif char in "]}":
+        else:
             depth -= 1
     return deepest
 
