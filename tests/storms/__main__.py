@@ -61,11 +61,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def tell(found: Found, seed: int, root: Path) -> None:
     """The figures as a line of JSON, and what went wrong."""
-    print(
-        json.dumps(
-            {"storm": found.storm, "seed": seed, "seconds": round(found.seconds), **found.counts, "wrong": len(found.wrong)}
-        )
-    )
+    took = {"seconds": round(found.seconds), "slowest case": round(found.slowest, 1)}
+    print(json.dumps({"storm": found.storm, "seed": seed, **took, **found.counts, "wrong": len(found.wrong)}))
     for number, what in found.wrong:
         print(f"  {found.storm} {number}: {what}")
         print(f"    again: python -m tests.storms {found.storm} --seed {seed} --case {number}")

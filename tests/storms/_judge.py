@@ -79,6 +79,8 @@ class Found:
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[int, str]] = field(default_factory=list)
     seconds: float = 0.0
+    slowest: float = 0.0
+    """Seconds that the slowest case took."""
 
 
 Storm = Callable[[Case], None]
@@ -93,12 +95,13 @@ def run(name: str, storm: Storm, numbers: range, seed: int, jobs: int, root: Pat
     while running or next_number is not None:
         while next_number is not None and len(running) < jobs:
             pid = _begin(name, storm, next_number, seed, root)
-            running[pid] = next_number, time.monotonic() + PATIENCE
+            running[pid] = next_number, time.monotonic()
             next_number = next(waiting, None)
         done, _ = os.waitpid(-1, os.WNOHANG)
-        late = [pid for pid, (_, until) in running.items() if time.monotonic() > until]
+        late = [pid for pid, (_, since) in running.items() if time.monotonic() > since + PATIENCE]
         for pid in (*([done] if done in running else []), *late):
-            number, _ = running.pop(pid)
+            number, since = running.pop(pid)
+            found.slowest = max(found.slowest, time.monotonic() - since)
             _end(found, pid, number, _home(root, name, number), is_late=pid in late)
         if not done:
             time.sleep(0.005)

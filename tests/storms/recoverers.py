@@ -226,7 +226,7 @@ async def judge(case: Case) -> None:
             state = await graph.aget_state(_config(thread))
             if state.next:
                 raise Wrong(f"thread {thread} has {state.next} next")
-            check(thread, state.values["messages"], notes)
+            check(thread, state.values.get("messages", []), notes)
 
 
 def _notes(home: Path) -> list[dict[str, Any]]:
