@@ -23,11 +23,12 @@ from ._judge import Found, Storm, run
 STORMS: dict[str, tuple[Storm, int]] = {
     "writers": (writers.storm, 500),
     "recoverers": (recoverers.storm, 100),
-    "forks": (forks.storm, 500),
+    "forks": (forks.storm, 320),
     "mutations": (mutations.storm, 500),
     "faults": (faults.storm, 500),
 }
-"""Each with the number of its cases. A case of `writers` kills some two processes, one of `recoverers` some six."""
+"""Each with the number of its cases. One of `writers` kills two or three processes, one of `recoverers` five or six, and one
+of `forks` forks once or twice."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
