@@ -255,7 +255,7 @@ def shown(message: BaseMessage) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         done = message.status == "success"
         return about | {"tool_call_id": message.tool_call_id, "done": done, "is_synthetic": is_synthetic(message)}
-    # A model may ask with a NaN, which is no JSON: the page gets the word, as it does in events.
+    # A model may ask with a NaN, which JSON cannot hold: the page gets the word, as it does in events.
     calls = json.loads(json.dumps(getattr(message, "tool_calls", [])), parse_constant=str)
     return about | {"calls": calls, "reason": mark.get("reason")}
 

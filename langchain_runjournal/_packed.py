@@ -10,7 +10,7 @@ A message is LangChain's own dict of `type` and `data`, and here beside them
     left_out  by field of `data`, why its value cannot come back
     floats    see `_json`
 
-`data` keeps the value as JSON as well, for whoever reads events; bytes are only counted there.
+`data` keeps the value as JSON as well, for those who read events; bytes are only counted there.
 """
 
 from __future__ import annotations

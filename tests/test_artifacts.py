@@ -127,7 +127,7 @@ def test_the_largest_artifact_goes_through_the_spool(tmp_path: Path) -> None:
 
 
 def test_what_events_show_of_an_artifact_is_small() -> None:
-    """Documents stay readable for whoever follows; of bytes, only how many there are."""
+    """Who follows a run can read Documents; of bytes, an event says only how many there are."""
     assert stored(ToolMessage("w", tool_call_id="c1", artifact=[DOCUMENT]))["data"]["artifact"][0]["page_content"] == "Rome"
     assert stored(ToolMessage("w", tool_call_id="c1", artifact=LEFT["large bytes"]))["data"]["artifact"] == "<4194305 bytes>"
 
@@ -159,7 +159,7 @@ def test_a_packed_value_that_is_damaged_is_left_out() -> None:
 
 
 def test_no_warning_at_the_end_of_a_tool(caplog: pytest.LogCaptureFixture) -> None:
-    """LangGraph warns of types that no allowlist names when it reads them, and this is no such moment."""
+    """LangGraph warns of types that no allowlist names when it reads them back, which `pack` does to compare."""
 
     @dataclasses.dataclass
     class Here:

@@ -1,4 +1,4 @@
-"""Programs that fork while they write: parent and child each keep what they have appended, and no run is two processes'."""
+"""Programs that fork while they write: parent and child each keep what they have appended, and no run has two owners."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def storm(case: Case) -> None:
 
 
 def _wait_until_gone(pid: int) -> None:
-    """A grandchild, which is no child of this process."""
+    """Wait for a grandchild: `waitpid` knows only children."""
     until = time.monotonic() + 40
     while time.monotonic() < until:
         try:

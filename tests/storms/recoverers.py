@@ -117,6 +117,7 @@ async def work(home: Path, name: str, seed: str) -> None:
     draw, notes = random.Random(seed), Notes(home)
     async with AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver, RunJournal(home / "runs.db") as journal:
         graph = attach(graph_of(saver), journal)
+        notes.add(up=name)
 
         async def repeat(at: int) -> None:
             for number in range(1_000_000):
@@ -187,15 +188,28 @@ def storm(case: Case) -> None:
     draw, home = case.random, case.home
     rounds = draw.randrange(3, 7)
     alive: list[int] = []
+    names: dict[int, str] = {}
     for number in range(rounds):
         while len(alive) < WORKERS:
             name = f"p{number}{len(alive)}"
             seed = f"{case.seed}:{case.number}:{name}"
-            alive.append(case.fork(lambda name=name, seed=seed: asyncio.run(work(home, name, seed))))
+            pid = case.fork(lambda name=name, seed=seed: asyncio.run(work(home, name, seed)))
+            alive.append(pid)
+            names[pid] = name
+        if draw.random() < 0.8:
+            _wait_until_up(home, [names[pid] for pid in alive])
         case.kill(alive.pop(draw.randrange(len(alive))), draw.choice((draw.uniform(0, 0.1), draw.uniform(0.05, 0.6))))
     for pid in alive:
         case.kill(pid)
     asyncio.run(judge(case))
+
+
+def _wait_until_up(home: Path, names: list[str]) -> None:
+    until = time.monotonic() + 30
+    while not {*names} <= {note.get("up") for note in _notes(home)}:
+        if time.monotonic() > until:
+            raise Wrong(f"not all of {names} began")
+        time.sleep(0.01)
 
 
 async def judge(case: Case) -> None:
