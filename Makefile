@@ -41,8 +41,9 @@ test: $(READY)  ## all tests, real kills included
 test-fast: $(READY)  ## without the slow ones
 	$(BOUND) $(BIN)/python -m pytest -q -m "not slow and not look"
 
-storms: $(READY)  ## every cut at every event, and hundreds of random fan-outs; most of an hour
+storms: $(READY)  ## every cut at every event, hundreds of random fan-outs; then thousands of kills, forks, mutations and failing calls
 	$(BIN)/python -m pytest -q -m storm
+	$(BIN)/python -m tests.storms $(STORMS)
 
 providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, every cell; twenty minutes
 	$(BIN)/python -m tests.providers -v $(PROVIDERS)

@@ -31,9 +31,10 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
-from fastapi import FastAPI, Header, Request, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
@@ -133,7 +134,18 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-app = FastAPI(lifespan=lifespan)
+async def same_site(request: Request) -> None:
+    """Only this server's own page may begin or stop anything: a form on any other site could send such a request as well.
+
+    A browser says where a request comes from, by Sec-Fetch-Site or, if it is an older one, by Origin. curl sends neither.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    is_ours = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.headers["host"]
+    if request.method not in ("GET", "HEAD") and not is_ours:
+        raise HTTPException(403, "This request comes from another site.")
+
+
+app = FastAPI(lifespan=lifespan, dependencies=[Depends(same_site)])
 app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
 
 
@@ -153,7 +165,10 @@ async def start(thread_id: str, message: Message) -> RunHandle:
 @app.exception_handler(errors.ThreadBusy)
 @app.exception_handler(errors.RunNotFound)
 async def problem(request: Request, error: errors.RunJournalError) -> Response:
-    return JSONResponse({"detail": str(error), "run_id": error.run_id}, 409 if isinstance(error, errors.ThreadBusy) else 404)
+    # In words of its own: the text of an error is for the log, and may name the file of the journal.
+    if isinstance(error, errors.ThreadBusy):
+        return JSONResponse({"detail": f"Run {error.run_id} is at work on this thread.", "run_id": error.run_id}, 409)
+    return JSONResponse({"detail": f"There is no run {error.run_id}.", "run_id": error.run_id}, 404)
 
 
 @app.get("/")
@@ -240,7 +255,9 @@ def shown(message: BaseMessage) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         done = message.status == "success"
         return about | {"tool_call_id": message.tool_call_id, "done": done, "is_synthetic": is_synthetic(message)}
-    return about | {"calls": getattr(message, "tool_calls", []), "reason": mark.get("reason")}
+    # A model may ask with a NaN, which JSON cannot hold: the page gets the word, as it does in events.
+    calls = json.loads(json.dumps(getattr(message, "tool_calls", [])), parse_constant=str)
+    return about | {"calls": calls, "reason": mark.get("reason")}
 
 
 if __name__ == "__main__":

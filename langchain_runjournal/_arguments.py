@@ -18,6 +18,16 @@ def text(name: str, value: str) -> str:
     return value
 
 
+def thread(name: str, value: object) -> str:
+    """The id of a thread, as text. Half of a surrogate pair cannot be stored; a "?" in its place names another thread."""
+    found = str(value)
+    if not is_utf8(found):
+        raise InvalidArgument(
+            name=name, expected="text that UTF-8 can encode (it holds half of a surrogate pair)", value=found
+        )
+    return found
+
+
 def count(name: str, value: int | None) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise InvalidArgument(name=name, expected="an int of 0 or more", value=value)

@@ -16,7 +16,7 @@ from ._attached import TASK, attachments_of
 from ._functional import PREVIOUS
 from ._identity import Identity, identity
 from ._tracker import stack
-from .events import PROBLEM
+from .events import PROBLEM, is_utf8
 from .saver import JournalSaver
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journa
     configurable = config.get("configurable") or {}
     # Resolved by LangGraph before the callback; not all of its releases name it so.
     saver = called.get("checkpointer", graph.checkpointer)
-    thread_id = configurable.get("thread_id")
-    problem = None
+    thread_id, problem = configurable.get("thread_id"), None
+    if not is_utf8(str(thread_id)):
+        thread_id, saver = None, None  # the saver refuses it as soon as LangGraph asks for the thread
     if any(key in configurable for key in INSIDE):
         saver, problem = None, _INSIDE
     elif not isinstance(saver, JournalSaver):

@@ -21,7 +21,7 @@ from ._steps import off_the_loop
 from ._tasks import Tasks
 from ._tracker import Node, Owner, Root, key_of
 from ._translate import Data
-from .events import CALLED, DELTA, RunStatus
+from .events import CALLED, DELTA, RunStatus, is_utf8
 
 if TYPE_CHECKING:
     from ._caller import Caller
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Mapping[str, Any] = {}
+_NO_THREAD = "run %s is recorded without its thread: the id %r holds half of a surrogate pair, which cannot be stored"
 _LEFT = {
     "never": "its graph is attached with settle='never': recover settles it",
     "on_stop": "it failed, and its graph is attached with settle='on_stop': the next message settles it, or recover",
@@ -78,6 +79,9 @@ class Capture(Tasks):
                     about[CALLED] = node.id
             self.introduce(node.root, owner, caller, name)
             thread = None if thread_id is None else str(thread_id)
+            if thread is not None and not is_utf8(thread):
+                logger.error(_NO_THREAD, node.root.run_id, thread)
+                thread = None
             data: Data = {"thread_id": thread, "name": name, "metadata": about}
             if parent_run_id is not None:
                 data["parent_run_id"] = str(parent_run_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ._looking import read_if_there
 from ._messages import load
+from ._packed import copied
 from ._pairs import Known, State
 from ._translate import Data, request_ids
 from .events import Event, Run, RunStatus
@@ -67,16 +68,17 @@ class Evidence:
                 self.has_late = self.has_late or bool(data.get("late"))
             case "task.end":
                 for written in data.get("messages", ()):
-                    self._read_written(written["type"], written["data"])
+                    self._read_written(written)
             case "run.pause":
                 self.has_paused = True
             case "run.end":
                 self.reason = self.reason or data.get("cause") or ("error" if data.get("error") else None)
 
-    def _read_written(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def _read_written(self, written: Mapping[str, Any]) -> None:
         """A message that a node has written itself. One that says an answer in another way asks for what that did."""
+        kind, fields = written["type"], written["data"]
         if kind == "tool":
-            self._fact(fields).message = {"type": kind, "data": dict(fields)}
+            self._fact(fields).message = copied(written)
         elif kind == "ai":
             for id in request_ids(fields):
                 if (fields.get("id"), id) not in self._facts:

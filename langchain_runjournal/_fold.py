@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .events import Event, Run, RunStatus
+from .events import Event, Run, RunStatus, is_utf8
 
 
 def begin(run_id: str, at: float, owner: str | None = None) -> Run:
@@ -25,7 +25,7 @@ def advance(run: Run, event: Event) -> Run:
         case "run.start":
             return replace(
                 run,
-                thread_id=_text(data.get("thread_id"), run.thread_id),
+                thread_id=_thread(data.get("thread_id"), run.thread_id),
                 name=_text(data.get("name"), run.name),
                 metadata=as_mapping(data.get("metadata")) or run.metadata,
                 status=run.status if run.ended else RunStatus.RUNNING,
@@ -73,6 +73,11 @@ def _standing(data: Mapping[str, Any]) -> dict[str, Any]:
 def _text(value: object, default: str | None) -> str | None:
     # Half of a surrogate pair can be in an event, which is JSON, but in no column of a database.
     return default if value is None else str(value).encode("utf-8", "replace").decode()
+
+
+def _thread(value: object, default: str | None) -> str | None:
+    """The thread that a run names; none if it can be no column: with a sign in its place, it might be another one's."""
+    return default if value is None or not is_utf8(str(value)) else str(value)
 
 
 def _number(value: object) -> int:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from . import _delete, _follow, _janitor, _looking, _messages, _process, _resume, _stopping, _transcript
-from ._arguments import Age, count, positive, seconds, text
+from ._arguments import Age, count, positive, seconds, text, thread
 from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
@@ -182,7 +182,7 @@ class RunJournal(Shared):
         self._check_open()
         if status is not None and status not in list(RunStatus):
             raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
-        wanted = None if status is None else RunStatus(status)
+        wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
         _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
         return _looking.with_sources(self, self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit)))
 

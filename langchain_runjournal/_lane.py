@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from typing import Final, Protocol, cast
 
+from . import _json
 from ._segments import Segment, unpack
 from ._spool import SpoolFile
 from .errors import RunJournalError
@@ -105,7 +106,7 @@ class Lane:
 
     def mark(self, seq: int, kind: Kind, at: int, text: str) -> None:
         """Keep an event that changes what the run says of itself, for the store."""
-        data = json.loads(text)[1]
+        data = _json.loads(text)[1]
         # Not validated: it has been, and what was changed since then must not fail here. The fold takes any JSON.
         self.marks += thaw_events(self.run_id, [kind], [data], [None], seq, [at / 1000])
 

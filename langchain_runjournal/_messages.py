@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _bytes, _forms
-from ._partial import origin_of
+from . import _bytes, _forms, _packed
+from ._partial import MARK, origin_of
 from ._translate import Data
 
 if TYPE_CHECKING:
@@ -34,14 +34,26 @@ def as_messages(found: Sequence[Any]) -> list[BaseMessage]:
 
 
 def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
-    """LangChain's objects, with the bytes that they had. One that cannot be read any more is left out with a warning, and
-    not the rest with it."""
+    """LangChain's objects, with what JSON does not hold of them. What cannot come back equal is None, and the mark of the
+    message says why (``additional_kwargs["runjournal"]["left_out"]``).
+
+    One that cannot be read any more is left out with a warning, and not the rest with it."""
     from langchain_core.messages import messages_from_dict
 
     messages: list[BaseMessage] = []
     for data in found:
         try:
-            messages += messages_from_dict([_bytes.read(data)])
+            fields, left_out = _packed.read(_bytes.read(data))
+            if left_out:
+                fields["additional_kwargs"] = _marked(fields.get("additional_kwargs"), left_out)
+            messages += messages_from_dict([{"type": data["type"], "data": fields}])
         except Exception:
             logger.warning("a message of run %s cannot be read; its event holds it", run_id, exc_info=True)
     return messages
+
+
+def _marked(kwargs: Any, left_out: Mapping[str, str]) -> dict[str, Any]:
+    kwargs = dict(kwargs or {})
+    mark = kwargs.get(MARK)
+    mark = {"v": 1, **mark} if isinstance(mark, Mapping) else {"v": 1}
+    return {**kwargs, MARK: {**mark, _packed.LEFT_OUT: dict(left_out)}}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from ._packed import LEFT_OUT
 from ._partial import MARK, origin_of
 from ._requests import Request, asking_blocks, block_id, requested
 from ._translate import RUN_ID_PREFIX
@@ -186,6 +187,7 @@ def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolM
             additional_kwargs={MARK: mark},
         )
     real = known.result
+    mark |= _left_out(real)
     changes: dict[str, Any] = {
         "id": (real.id or id) if replaces is None else replaces.id,
         "name": real.name or request.name,
@@ -193,6 +195,12 @@ def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolM
         "additional_kwargs": {**real.additional_kwargs, MARK: {**mark, "origin": "recovered", "reason": known.cause}},
     }
     return real.model_copy(update=changes)
+
+
+def _left_out(real: ToolMessage) -> dict[str, Any]:
+    """What the mark of a real result already says: which fields could not come back."""
+    mark = real.additional_kwargs.get(MARK)
+    return {LEFT_OUT: mark[LEFT_OUT]} if isinstance(mark, dict) and LEFT_OUT in mark else {}
 
 
 def call_id_of(message_id: str | None) -> str | None:

@@ -15,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
+from ._arguments import thread
 from ._bare import BareThread
 from ._forms import known_again
 from ._graph import Threads
@@ -151,7 +152,7 @@ def _thread_of(config: RunnableConfig) -> str:
         raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)
     if isinstance(configurable, Mapping) and configurable.get("checkpoint_ns"):
         raise InvalidArgument(name="config", expected="that of the thread itself, without a checkpoint_ns", value=config)
-    return str(thread_id)
+    return thread("thread_id", thread_id)
 
 
 def _checked(message: Any) -> AIMessage:

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID, uuid4
@@ -17,7 +18,7 @@ from uuid import UUID, uuid4
 from langchain_core.runnables.config import merge_configs
 from langgraph.pregel import Pregel
 
-from ._arguments import choice, seconds
+from ._arguments import choice, seconds, thread
 from ._attach import attach, check_graph, handlers_of
 from ._busy import IfBusy, Seat
 from ._caller import INSIDE
@@ -28,7 +29,7 @@ from ._resume import TAKES_UP
 from ._started import Started
 from ._steps import begin, later
 from ._task import Task
-from .errors import InvalidArgument, JournalClosing
+from .errors import InvalidArgument, JournalClosing, RunNotFound
 from .events import Cause, Event, Run, RunStatus
 from .saver import JournalSaver
 
@@ -97,7 +98,9 @@ class RunHandle:
 
     async def stop(self, cause: Cause = "stop") -> Run:
         """Stop the run, and return it when it has ended and its thread is settled (see `RunJournal.astop`)."""
-        return await self._journal.astop(self.run_id, cause, wait=True)
+        with suppress(RunNotFound):  # another process has pruned it: it is over
+            return await self._journal.astop(self.run_id, cause, wait=True)
+        return await self.wait()
 
 
 class _Events:
@@ -246,7 +249,7 @@ def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None,
     thread_id = configurable.get("thread_id")
     if thread_id is None and isinstance(graph.checkpointer, JournalSaver):
         raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)
-    return None if thread_id is None else str(thread_id)
+    return None if thread_id is None else thread("thread_id", thread_id)
 
 
 def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:

@@ -12,15 +12,14 @@ Rule: a segment is columns of text that are joined, never parsed, to be merged. 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain, pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NamedTuple, cast
 
-from ._bytes import written
+from . import _json
 from .events import DELTA, MARKS, Event, Kind, is_utf8, thaw_events
 
 
@@ -46,18 +45,18 @@ class Segment(NamedTuple):
 def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
     """The JSON of one event's data, in a form that is always valid UTF-8.
 
-    Bytes are kept (see `_bytes`). Anything else that JSON cannot hold becomes its repr: a journal that refuses an event
-    because of one odd object would lose the rest of it too. Does not raise.
+    Bytes are kept (see `_bytes`). Anything else that JSON cannot hold becomes text (see `_json`): a journal that refuses an
+    event because of one odd object would lose the rest of it too. Does not raise.
     """
     if isinstance(data, str):
         return encode_text(data)
     value = dict(data) if kind == DELTA else [kind, data]
     try:
-        text = _dumps(value)
-        if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
+        text = _json.dumps_events(value)
+        if text.count("[") + text.count("{") > _json.DEEPEST and _depth(text) > _json.DEEPEST:
             raise RecursionError  # a reader, somewhere else in its own stack, must be able to follow
     except (TypeError, ValueError, RecursionError):
-        text = _dumps(_plain(value, 0))
+        text = _json.dumps(_json.plain(value))
     # Escaping everything is the rare way out for half of a surrogate pair somewhere inside.
     return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
@@ -158,56 +157,23 @@ def merge(segments: Sequence[Segment]) -> Segment:
     return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
 
 
-def _json_of(value: object) -> Any:
-    """Encode bytes, and a message of LangChain as its own dict. Raise TypeError for anything else."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return written(value)
-    # Looked up, not imported: where LangChain has not been, there is no message either.
-    langchain = sys.modules.get("langchain_core.messages")
-    if langchain is not None and isinstance(value, langchain.BaseMessage):
-        return langchain.message_to_dict(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_json_of).encode
-_DEEPEST = 100
-_LONGEST_INT = 10_000
-
-
-def _plain(value: Any, depth: int) -> Any:
-    """The value with everything that JSON cannot hold, or that is nested too deeply or in itself, as its repr."""
-    if value is None or isinstance(value, (str, float, bool)):
-        return value
-    if isinstance(value, int):
-        # Python refuses to write longer ones in decimal.
-        return value if value.bit_length() < _LONGEST_INT else hex(value)
-    if depth < _DEEPEST:
-        if isinstance(value, Mapping):
-            return {str(key): _plain(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [_plain(item, depth + 1) for item in value]
-    with contextlib.suppress(Exception):  # no message, or one that cannot be written: its repr, then
-        return _plain(_json_of(value), depth + 1)
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - the repr of a user's object may do anything
-        return f"<{type(value).__name__}>"
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 def _depth(text: str) -> int:
     """How deeply the JSON is nested, or somewhat more: brackets in strings count."""
     depth = deepest = 0
-    for char in text:
-        if char in "[{":
+    for found in _BRACKET.finditer(text):  # and not sign by sign: the text may be megabytes
+        if found[0] in "[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif char in "]}":
+        else:
             depth -= 1
     return deepest
 
 
 def _load(inside: str) -> list[Any]:
-    return cast("list[Any]", json.loads(f"[{inside}]"))
+    return cast("list[Any]", _json.loads(f"[{inside}]"))
 
 
 def _spread(pairs: list[Any], first: int, count: int) -> list[str | None]:

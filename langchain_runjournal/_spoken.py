@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from . import _json
 from ._partial import THINKING, is_final, partial_message
 from ._requests import requested
 from ._streamed import Streamed
@@ -49,7 +50,7 @@ def spoken(value: object) -> str:
     if isinstance(value, str):
         return value
     try:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(_json.plain(value), ensure_ascii=False)
     except (ValueError, TypeError, RecursionError):
         return "(cannot be shown)"
 

@@ -14,11 +14,13 @@ from uuid import UUID
 
 from langgraph.pregel import Pregel
 
+from . import _fold, _translate
 from ._attach import handlers_of
 from ._guests import Guest
 from ._pipe import Pipe
 from ._started import Started
 from ._translate import error_text
+from .errors import RunNotFound
 from .events import Event, Run, RunStatus
 
 logger = logging.getLogger("langchain_runjournal")
@@ -37,6 +39,7 @@ class Task:
         self._journal = started.journal
         self._error: BaseException | None = None
         self._key = UUID(started.run_id).int
+        self._began_at = time.time()
 
     def register(self) -> bool:
         """Whether it may begin: not on a journal that is being closed."""
@@ -103,7 +106,18 @@ class Task:
                 await asyncio.wait([done], timeout=give_up - time.monotonic())
 
     async def _durable(self) -> Run:
-        return await self._journal.arun(self._started.run_id)
+        try:
+            return await self._journal.arun(self._started.run_id)
+        except RunNotFound:
+            return self._as_it_ended()
+
+    def _as_it_ended(self) -> Run:
+        """The run, as far as this process knows it: another one has pruned it as soon as it was over and settled."""
+        started = self._started
+        about: Any = {"thread_id": started.thread_id, "name": started.graph.name, "metadata": started.about()}
+        run = Run(run_id=started.run_id, started_at=self._began_at, **about)
+        ending = _translate.ending(self._error, self._journal.stop_requested(started.run_id))
+        return _fold.advance(run, Event(run_id=run.run_id, kind="run.end", data=ending, at=time.time()))
 
     def _give_back(self, run: Run | None) -> None:
         self._journal._capture.started.pop(self._key, None)
@@ -111,6 +125,8 @@ class Task:
         if run is None:
             try:
                 run = self._journal.run(self._started.run_id)
+            except RunNotFound:
+                run = self._as_it_ended()
             except Exception as exc:  # noqa: BLE001 - whoever waits for it has to know
                 self._started.done.set_exception(exc)
                 self.pipe.close(exc)

@@ -15,6 +15,7 @@ from ._answers import ModelCall, Reason, Role, Spoken
 from ._attempts import Scope
 from ._ends import Ends
 from ._lessons import Lessons, graph_key
+from ._packed import is_same
 from ._tracker import Node, Owner, Root
 from ._translate import Data
 from .events import UNNAMED
@@ -230,7 +231,7 @@ class Tasks(Ends):
             return
         for message in _given.tool_messages(output):
             id = message.tool_call_id
-            changed = id in known and _result_of(known[id]) != _result_of(message)
+            changed = id in known and not is_same(_result_of(known[id]), _result_of(message))
             if changed or id in root.requests:
                 data = {"tool_call_id": id, "message": _translate.message_data(message)}
                 self._result(root, data, None, node.inside)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ._attempts import Attempts
 from ._cut_answers import marked_as_cut
+from ._packed import copied
 from ._partial import partial_message
 from ._streamed import Streamed
 from ._translate import Data, request_ids
@@ -135,7 +136,7 @@ class _Reader:
             if id in self.calls:
                 self.calls[id].role = "answer"
         for message in data.get("messages", ()):
-            self._add({"type": message["type"], "data": message["data"]}, message.get("before"), _task_of(data))
+            self._add(copied(message), message.get("before"), _task_of(data))
 
     def _add(self, message: Data, before: str | None, task: Task | None) -> None:
         """A message that a task has written itself; or one that says a model's words in another way, under its id."""

@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from . import _packed
 from ._requests import requested
 from ._segments import encode_text
 from .events import CAUSES
@@ -146,7 +147,7 @@ def _block_finish(block: Mapping[str, Any], index: Any) -> Data:
 
 def message_data(message: Any) -> Data:
     """A message as LangChain's own dict, ``{"type": ..., "data": {...}}``; one that was put together from chunks as the
-    whole message that it is."""
+    whole message that it is. What a tool gave beside its words, and JSON does not hold, is kept by `_packed`."""
     data = message.model_dump(warnings=False)
     kind = str(data.get("type", ""))
     if kind.endswith("MessageChunk"):
@@ -154,7 +155,10 @@ def message_data(message: Any) -> Data:
         data["type"] = kind
         for key in ("tool_call_chunks", "chunk_position"):
             data.pop(key, None)
-    return {"type": kind, "data": data}
+    found: Data = {"type": kind, "data": data}
+    if data.get("artifact") is not None:
+        _packed.keep(found, "artifact", message.artifact)
+    return found
 
 
 def text_message(text: str, call_id: str) -> Data:

@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import repeat
 from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, get_args
 
+from . import _json
 from .errors import InvalidArgument
 
 Kind: TypeAlias = Literal[
@@ -135,6 +136,12 @@ class Event(_Fields):
             raise InvalidArgument(
                 name="data['status'] of run.end", expected=f"one of {', '.join(_ENDINGS)}", value=data.get("status")
             )
+        if kind == "run.start" and not _names_thread(data.get("thread_id")):
+            raise InvalidArgument(
+                name="data['thread_id'] of run.start",
+                expected="text that UTF-8 can encode (it holds half of a surrogate pair)",
+                value=data["thread_id"],
+            )
         if type(seq) is not int or seq < 0:
             raise InvalidArgument(name="Event.seq", expected="an int of 0 (not yet numbered) or more", value=seq)
         if not isinstance(at, (int, float)) or not 0 <= at < FAR_FUTURE:
@@ -161,14 +168,19 @@ class Event(_Fields):
         return visible_text(self._value) if self.kind == DELTA else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as a plain dict for JSON, for an SSE frame or a log line."""
+        """The event as a plain dict for JSON, for an SSE frame or a log line.
+
+        A strict parser accepts what `json.dumps` makes of it: JSON has no NaN and no infinity, so they are the strings
+        "NaN", "Infinity" and "-Infinity", and any other object that JSON cannot hold is its repr.
+        """
+        value = self._value
         return {
             "run_id": self.run_id,
             "seq": self.seq,
             "kind": self.kind,
             "at": self.at,
             "call_id": self.call_id,
-            "data": dict(self.data),
+            "data": {"text": value} if isinstance(value, str) else _json.standard(value),
         }
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -207,6 +219,11 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _names_thread(thread_id: object) -> bool:
+    """Whether the id of a thread can be stored. With a sign in place of half a surrogate pair, it might be another one's."""
+    return not isinstance(thread_id, str) or is_utf8(thread_id)
 
 
 def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from ._arguments import seconds
+from ._arguments import seconds, thread
 from ._journal import RunJournal
 from ._resume import RESUME
 from ._steps import make_durable
@@ -264,10 +264,10 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     def _read(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The newest checkpoint, if it was read for the run that begins here, and by this very saver."""
-        asked = config.get("configurable") or {}
+        asked, thread_id = config.get("configurable") or {}, _thread(config)
         if any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
             return None
-        found: CheckpointTuple | None = self.journal._capture.take_read(self, _thread(config))
+        found: CheckpointTuple | None = self.journal._capture.take_read(self, thread_id)
         return found
 
     def _resumed(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
@@ -375,7 +375,7 @@ def _tell_of_failure(thread_id: str, task: asyncio.Task[tuple[Any, Exception | N
 
 
 def _thread(config: RunnableConfig) -> str:
-    return str((config.get("configurable") or {}).get("thread_id"))
+    return thread("thread_id", (config.get("configurable") or {}).get("thread_id"))
 
 
 def _place(config: RunnableConfig) -> RunnableConfig:

@@ -18,7 +18,7 @@ from langchain_runjournal.events import KINDS, MARKS
 
 texts = st.text() | st.text(alphabet=st.characters(codec=None, categories=["Cs", "Ll"]))
 jsons = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )

@@ -12,7 +12,7 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from langchain_runjournal import RunJournal, attach, errors, start_run
+from langchain_runjournal import Run, RunJournal, attach, errors, start_run
 
 from ._agents import asks, words
 from ._settled import PATIENCE, end_of, the_rest, until_said
@@ -189,3 +189,41 @@ async def test_a_run_after_a_prune(tmp_path: Path) -> None:
         run = await (await talk.start()).wait()
         assert facts(run) == ("completed", None, True)
         assert await talk.thread() == ["U go", "A fine"]
+
+
+@pytest.mark.parametrize("how", ["ends well", "fails", "is stopped"])
+@on_a_loop
+async def test_pruned_by_another_process_as_soon_as_it_is_over(tmp_path: Path, how: str) -> None:
+    """Who waits for a run gets it, and who reads its chunks comes to their end: it was over, and settled."""
+    async with talking(tmp_path) as talk:
+        if how == "fails":
+            talk.model.say([*words("one"), ValueError("broken")])
+            handle = await start_run(talk.agent, say("go"), on("t"))
+        else:
+            handle = await talk.start_held()
+        read = talk.journal.arun
+
+        async def arun(run_id: str) -> Run:
+            await talk.journal.aflush()
+            with RunJournal(tmp_path / "runs.db") as other:
+                other.prune(keep_last=0)
+            return await read(run_id)
+
+        talk.journal.arun = arun  # type: ignore[method-assign]
+        ended = {"ends well": ("completed", None), "fails": ("failed", None), "is stopped": ("interrupted", "stop")}[how]
+        if how == "is stopped":
+            run = await handle.stop()
+        else:
+            talk.gate.open()
+            run = await handle.wait()
+        assert (run.run_id, run.thread_id, run.status, run.cause) == (handle.run_id, "t", *ended)
+        assert (run.ended, run.settled, run.error) == (True, True, "ValueError: broken" if how == "fails" else None)
+        assert facts(await handle.wait()) == facts(run)
+        with pytest.raises(errors.RunNotFound):
+            await read(handle.run_id)
+        if how == "fails":
+            with pytest.raises(ValueError, match="broken"):
+                [chunk async for chunk in handle.stream()]
+        else:
+            # By default, a chunk is what a whole step gave.
+            assert len([chunk async for chunk in handle.stream()]) == (how == "ends well")

@@ -95,6 +95,8 @@ def _origin(mark: Mapping[str, Any]) -> str:
             return f"not complete yet: {reason}" if reason == "running" else f"cut off: {reason}"
         case "synthetic":
             return "made up: the real result was never to be had"
+        case None:
+            return f"without its {', '.join(one_line(str(field)) for field in mark.get('left_out') or ())}"
         case origin:
             return one_line(str(origin))
 

@@ -6,12 +6,12 @@ before a program does.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from .. import _json
 from .._wording import duration, sign_for
 from ..events import Run
 
@@ -40,7 +40,7 @@ def one_line(text: str, most: int | None = None) -> str:
 
 def to_json(value: Any) -> str:
     """One line of JSON, readable in any language, and without anything that a terminal or a decoder would stumble over."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = _json.dumps(value)
     return text if text.isascii() and "\x7f" not in text else _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -48,4 +48,5 @@ def _read(con: sqlite3.Connection, graph: str) -> set[str]:
 
 
 def _name(graph: str) -> str:
-    return f"learned {graph}".encode("utf-8", "replace").decode()
+    # Half of a surrogate pair can be in the name of a graph, but in no column: two such names stay two.
+    return f"learned {graph}".encode("utf-8", "backslashreplace").decode()

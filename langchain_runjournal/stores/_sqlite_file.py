@@ -52,6 +52,8 @@ def translated(path: Path, about: str = "") -> Iterator[None]:
         if "readonly" in reason or "unable to open" in reason:
             raise StoreNotWritable(path=str(path), reason=reason) from exc
         raise StoreFailed(path=str(path), reason=reason, hint=_hint(reason)) from exc
+    except OSError as exc:  # of a look at the file itself: no handles left, a broken disk
+        raise StoreFailed(path=str(path), reason=exc.strerror or str(exc), hint=_hint("")) from exc
 
 
 def _hint(reason: str) -> str:
@@ -120,9 +122,12 @@ def _check_owner(con: sqlite3.Connection, path: Path) -> None:
 def identity(path: Path) -> tuple[int, int] | None:
     """What names the file itself, whatever its path; None if there is none."""
     try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
+        with translated(path):
+            found = path.stat()
+    except StoreFailed as exc:
+        if isinstance(exc.__cause__, FileNotFoundError):
+            return None
+        raise
     return found.st_dev, found.st_ino
 
 

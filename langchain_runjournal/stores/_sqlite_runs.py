@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .. import _fold
+from .. import _fold, _json
 from ..events import Run, RunStatus
 
 RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
@@ -58,13 +58,13 @@ def run_row(run: Run) -> tuple[Any, ...]:
     ended_at = None if run.ended_at is None else round(run.ended_at * 1000)
     done = run.settled or run.given_up
     head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, done, ended_at)
-    return *head, json.dumps({name: value for name, value in rest.items() if value})
+    return *head, json.dumps(_json.standard({name: value for name, value in rest.items() if value}))
 
 
 def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
     """The run of a row. Raises a `ValueError` or a `TypeError` for what nobody can have written."""
     run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
-    more = json.loads(rest)
+    more = _json.loads(rest)
     if not isinstance(more, dict):
         raise ValueError("the rest of its columns is not a mapping")
     run = Run(

@@ -1,0 +1,75 @@
+"""`make storms`, `python -m tests.storms [STORM ...] [--count N] [--seed SEED] [--case N] [--jobs N] [--keep DIRECTORY]`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import langgraph.checkpoint.sqlite.aio  # noqa: F401 - imported once, before anything forks
+
+from langchain_runjournal import ToolPairGuard, attach, start_run  # noqa: F401
+
+from . import faults, forks, mutations, recoverers, writers
+from ._judge import Found, Storm, run
+
+STORMS: dict[str, tuple[Storm, int]] = {
+    "writers": (writers.storm, 500),
+    "recoverers": (recoverers.storm, 100),
+    "forks": (forks.storm, 320),
+    "mutations": (mutations.storm, 500),
+    "faults": (faults.storm, 500),
+}
+"""Each with the number of its cases. One of `writers` kills two or three processes, one of `recoverers` five or six, and one
+of `forks` forks once or twice."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run storms; 1 if anything went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.storms", description=__doc__)
+    parser.add_argument("storms", nargs="*", metavar="STORM", help=f"of {', '.join(STORMS)}; without one, all")
+    parser.add_argument("--count", type=int, help="cases of each storm")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--case", type=int, help="only the case with this number")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", type=Path, help="where the files of what went wrong stay")
+    given = parser.parse_args(args)
+    for name in given.storms:
+        if name not in STORMS:
+            parser.error(f"there is no storm {name}; there are {', '.join(STORMS)}")
+    root = given.keep or Path(tempfile.mkdtemp(prefix="storms-"))
+    root.mkdir(parents=True, exist_ok=True)
+    print(f"seed {given.seed}", file=sys.stderr)
+    gc.freeze()
+    wrong = False
+    for name in given.storms or STORMS:
+        storm, count = STORMS[name]
+        numbers = range(given.case, given.case + 1) if given.case is not None else range(given.count or count)
+        found = run(name, storm, numbers, given.seed, given.jobs, root)
+        wrong = wrong or bool(found.wrong)
+        tell(found, given.seed, root)
+    if not wrong and given.keep is None:
+        shutil.rmtree(root, ignore_errors=True)
+    return int(wrong)
+
+
+def tell(found: Found, seed: int, root: Path) -> None:
+    """The figures as a line of JSON, and what went wrong."""
+    took = {"seconds": round(found.seconds), "slowest case": round(found.slowest, 1)}
+    print(json.dumps({"storm": found.storm, "seed": seed, **took, **found.counts, "wrong": len(found.wrong)}))
+    for number, what in found.wrong:
+        print(f"  {found.storm} {number}: {what}")
+        print(f"    again: python -m tests.storms {found.storm} --seed {seed} --case {number}")
+        print(f"    files: {root}/{found.storm}-{number}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

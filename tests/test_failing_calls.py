@@ -1,0 +1,34 @@
+"""System calls that fail, one at a time; `tests/storms/faults.py` has all of them at random."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langchain_runjournal import RunJournal, errors
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOMEM])
+def test_a_look_at_the_file_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """While it is opened, and when a transaction has ended: it is one of our errors each time, and goes by."""
+    real, failing = Path.stat, False
+
+    def stat(*args: Any, **kwargs: Any) -> os.stat_result:
+        if failing:
+            raise OSError(code, os.strerror(code))
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(Path, "stat", stat)  # of os, Python 3.10 would not notice
+    with RunJournal(tmp_path / "runs.db") as journal:
+        failing = True
+        with pytest.raises(errors.StoreFailed, match=os.strerror(code)):
+            journal.prune(keep_last=0)
+        with pytest.raises(errors.StoreFailed, match=os.strerror(code)):
+            RunJournal(tmp_path / "runs.db")
+        failing = False
+        assert journal.prune(keep_last=0) == []
+    RunJournal(tmp_path / "runs.db").close()
