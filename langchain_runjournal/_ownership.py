@@ -1,8 +1,9 @@
 """Who may write a run: this process's identity, and whether another one is gone.
 
-A pid can be looked up only within one place (one boot of one machine, one namespace of process numbers); there, a dead
-process is noticed at once. From elsewhere only the heartbeat tells: an owner is gone when its count has stood still for
-its lease, measured by the watcher's own monotonic clock. No wall clock is compared with another one, or with itself.
+A process number can be looked up only within one place: one boot of one machine, one namespace of process numbers, one of
+time. There, a dead process is noticed at once. From elsewhere only the heartbeat tells: an owner is gone when its count has
+stood still for its lease, measured by the watcher's own monotonic clock. No wall clock is compared with another one, or with
+itself. `_alive.py` decides; this module looks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Final, Literal
 
+from ._alive import Here, Seen, is_same_place, judge
 from .stores import Owner
 
 living: Final[set[str]] = set()
@@ -27,45 +29,61 @@ Verdict = Literal["alive", "gone", "unknown"]
 def new_owner(lease: float) -> Owner:
     """An identity for a journal of this process."""
     pid = os.getpid()
-    owner = Owner(owner_id=uuid.uuid4().hex, place=this_place(), pid=pid, born=born(pid) or "", lease=lease)
+    owner = Owner(owner_id=uuid.uuid4().hex, place=this_place(), pid=pid, born=look_up(pid).born, lease=lease)
     living.add(owner.owner_id)
     return owner
 
 
 @functools.cache
 def this_place() -> str:
-    """What names this boot of this machine and, on Linux, the namespace of its process numbers."""
+    """What names this boot of this machine and, on Linux, the namespaces that give process numbers and times their meaning.
+
+    A new name for each process where they cannot be known (Linux without `/proc`): its number means nothing to others then.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}/{_time_namespace()}"
     except OSError:
-        return f"{platform.node()}/{uuid.getnode():x}"
+        alone = f"/{uuid.uuid4().hex}" if sys.platform.startswith("linux") else ""
+        return f"{platform.node()}/{uuid.getnode():x}{alone}"
 
 
-def born(pid: int) -> str | None:
-    """When the process began, as its system says, or None if there is none. "" where the system does not tell."""
+def _time_namespace() -> str:
+    # The start of one process reads differently in two of them.
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return os.readlink("/proc/self/ns/time")
     except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-        return _born_elsewhere(pid)
-    # The name, in parentheses, may hold anything: what counts comes after the last one.
-    fields = stat.rpartition(")")[2].split()
-    # A zombie is dead: only its parent has not looked yet.
-    return None if fields[0] in "ZX" else fields[19]
+        return "time"  # Linux before 5.6 has none
 
 
-def _born_elsewhere(pid: int) -> str | None:
-    if sys.platform == "win32":
-        return ""  # os.kill(pid, 0) would end it there: leave the verdict to the heartbeat
+def sees_itself() -> bool:
+    """Whether `/proc` shows this process's own namespace of process numbers. With `unshare --pid`, nsjail or a chroot it may
+    be that of the system around, where the same number is another process."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def look_up(pid: int) -> Seen:
+    """What the system says of a process number of this namespace."""
+    if sys.platform == "win32" or pid <= 0:
+        return Seen(there=None)  # os.kill(pid, 0) would end it on Windows, and mean a group of processes elsewhere
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return None
+        return Seen(there=False)
     except PermissionError:
-        return ""
-    return ""
+        pass  # it is there, and another user's
+    except (OSError, OverflowError):
+        return Seen(there=None)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace") if sees_itself() else ""
+    except OSError:
+        return Seen(there=True)  # hidden (`hidepid`), or it has ended in this instant
+    # The name, in parentheses, may hold anything: what counts comes after the last one.
+    fields = stat.rpartition(")")[2].split()
+    return Seen(there=True, born=fields[19], zombie=fields[0] in "ZX") if len(fields) > 19 else Seen(there=True)
 
 
 class Watch:
@@ -77,14 +95,12 @@ class Watch:
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
         """Whether the owner is gone; "unknown" means: ask again later, at most one lease from the first time."""
-        if owner.place == this_place():
-            here = born(owner.pid)
-            if here and here == owner.born and owner.pid == os.getpid() and owner.owner_id not in living:
-                return "gone"
-            if here is None or (here and owner.born and here != owner.born):
-                return "gone"
-            if here:
-                return "alive"
+        place = this_place()
+        if is_same_place(owner.place, place):
+            here = Here(place=place, pid=os.getpid(), living=owner.owner_id in living)
+            known = judge(owner.place, owner.pid, owner.born, here, look_up(owner.pid))
+            if known is not None:
+                return known
         return self._by_heartbeat(owner, now)
 
     def _by_heartbeat(self, owner: Owner, now: float) -> Verdict:

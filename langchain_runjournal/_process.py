@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from ._lane import Lane
-from ._ownership import living
+from ._ownership import living, this_place
 from ._readers import Readers
 from .events import Event, Kind
 
@@ -98,6 +98,7 @@ def _after_fork(child: bool) -> None:
 
 def _in_child() -> None:
     living.clear()  # the owners of this process so far are the parent's
+    this_place.cache_clear()  # a child of os.unshare() is in another namespace than its parent
     _after_fork(True)
 
 

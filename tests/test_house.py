@@ -23,6 +23,7 @@ PURE = [
     "events",
     "view",
     "_answers",
+    "_alive",
     "_attempts",
     "_axis",
     "_blocks",
