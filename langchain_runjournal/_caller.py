@@ -42,6 +42,8 @@ class Caller:
     thread_id: str | None
     saver: JournalSaver | None
     checkpoint_id: str | None
+    callbacks: Any
+    """Those of the call: the object itself, which LangGraph hands on to the checkpointer."""
     names_its_run: bool
     """Whether the config of the call names the run."""
     problem: str | None = None
@@ -94,6 +96,7 @@ def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journa
         thread_id=None if thread_id is None else str(thread_id),
         saver=saver,
         checkpoint_id=configurable.get("checkpoint_id"),
+        callbacks=config.get("callbacks"),
         names_its_run=config.get("run_id") is not None,
         problem=problem,
     )

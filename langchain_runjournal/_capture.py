@@ -82,6 +82,7 @@ class Capture(Tasks):
             if thread is not None and not is_utf8(thread):
                 logger.error(_NO_THREAD, node.root.run_id, thread)
                 thread = None
+            self.threads.record(node.root, thread)
             data: Data = {"thread_id": thread, "name": name, "metadata": about}
             if parent_run_id is not None:
                 data["parent_run_id"] = str(parent_run_id)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from . import _transcript
 from ._about import About
 from ._evidence import look_up
+from ._fence import still_ours, why_not_ours
 from ._forms import known_again
 from ._graph import CLEAR, Threads
 from ._graph_runs import GraphRuns
@@ -131,6 +132,8 @@ class Settler:
             if thread_id is None or PROBLEM in run.metadata:
                 why = str(run.metadata.get(PROBLEM, "it has no thread"))
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome="left_alone", reason=why)
+            if (taken := why_not_ours(self._journal, run)) is not None:
+                return Settlement(run_id=run_id, thread_id=thread_id, outcome="held", reason=taken)
             mine.result = yield from self._alone(thread_id, mine)
             if mine.result is None:
                 yield from self._drained(thread_id)
@@ -307,6 +310,7 @@ class Settler:
 
     def _remember(self, run: Run, about: About, before: str | None) -> Steps[None]:
         """Before anything is written: after a crash in the middle, this is still where the run can be resumed."""
+        yield from still_ours(self._journal, run)
         if before is not None and about.before is None and not about.has_completed and run.owner == self._journal.owner_id:
             about.before = before
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))

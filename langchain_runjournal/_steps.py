@@ -89,8 +89,10 @@ def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:
     return Do(work, partial(journal._off_loop, work))
 
 
-def make_durable(journal: RunJournal, seconds: float | None) -> Do[Exception | None]:
-    """Wait until all that was appended is durable, and what has kept it from that.
+def make_durable(
+    journal: RunJournal, seconds: float | None, then: Callable[[], object] | None = None
+) -> Do[Exception | None]:
+    """Wait until all that was appended is durable, and what has kept it from that. `then`: called by the writer when it is.
 
     What was refused is left for the next barrier of the user: nobody would hear of it here.
     """
@@ -99,7 +101,7 @@ def make_durable(journal: RunJournal, seconds: float | None) -> Do[Exception | N
         if journal._closed:
             raise JournalClosed(url=journal.url, refused=0)
         journal._check_open()
-        return journal._writer.barrier(quiet=True)
+        return journal._writer.barrier(quiet=True, then=then)
 
     def here() -> Exception | None:
         try:

@@ -78,6 +78,7 @@ class Root:
         """Its task, if it was started in one of its own."""
         self.left: Leftovers | None = None
         """What goes on in threads when it has ended."""
+        self.thread_id: str | None = None
         self.turn: Turn | None = None
         """Its turn on a thread, if its graph is attached and so settles it."""
         self.loop = _on_a_loop()

@@ -169,6 +169,8 @@ class OnThreads:
         # Of a graph on a thread: another one may use the same name for a thread of its own.
         self._open: dict[tuple[str, str], dict[str, None]] = {}
         self._late: dict[tuple[str, str], set[str]] = {}
+        self._recorded: dict[str, list[Root]] = {}
+        """By thread, the runs that go on there, whatever records them."""
 
     def enter(self, root: Root, turn: Turn) -> None:
         """The run takes its turn."""
@@ -178,14 +180,11 @@ class OnThreads:
     def leave(self, root: Root) -> None:
         """Its turn, if it had one, is over. Under the lock."""
         root.caller = None  # what failed is remembered for a while, and must not keep a graph that nobody uses
+        _take_out(self._recorded, root.thread_id, root)
         turn = root.turn
         if turn is None:
             return
-        there = self._turns.get(turn.thread_id, [])
-        if root in there:
-            there.remove(root)
-        if not there:
-            self._turns.pop(turn.thread_id, None)
+        _take_out(self._turns, turn.thread_id, root)
         if not turn.done.done():
             turn.done.set_result(None)
 
@@ -245,6 +244,23 @@ class OnThreads:
         """Whether that was said of a run, in this process."""
         return run_id in self._passed
 
+    def record(self, root: Root, thread_id: str | None) -> None:
+        """A run begins on a thread, attached or not. Under the lock."""
+        if thread_id is not None and not root.muted:
+            root.thread_id = thread_id
+            self._recorded.setdefault(thread_id, []).append(root)
+
+    def called_with(self, thread_id: str, callbacks: object) -> Root | None:
+        """The run of an attached graph that was called with these callbacks: with the very object."""
+        for root in list(self._turns.get(thread_id, ())):
+            if callbacks is not None and root.caller is not None and root.caller.callbacks is callbacks:
+                return root
+        return None
+
+    def recorded(self, thread_id: str) -> list[Root]:
+        """The runs on a thread that only a handler records."""
+        return [root for root in list(self._recorded.get(thread_id, ())) if root.turn is None]
+
     def left_open(self, turn: Turn, run_id: str) -> None:
         """A run has ended, and its thread is not settled."""
         self._open.setdefault((turn.graph.key, turn.thread_id), {})[run_id] = None
@@ -277,5 +293,13 @@ class OnThreads:
 
     def clear(self) -> None:
         """In a forked child: all of them are the parent's."""
-        for known in (self._turns, self.settling, self._in_hand, self._passed, self._open, self._late):
+        for known in (self._turns, self.settling, self._in_hand, self._passed, self._open, self._late, self._recorded):
             known.clear()
+
+
+def _take_out(known: dict[str, list[Root]], thread_id: str | None, root: Root) -> None:
+    there = known.get(thread_id or "", [])
+    if root in there:
+        there.remove(root)
+        if not there:
+            known.pop(thread_id or "", None)

@@ -83,13 +83,13 @@ class Writer:
         with contextlib.suppress(RuntimeError):  # it has been woken already
             self._wake.release()
 
-    def barrier(self, *, quiet: bool = False) -> Barrier:
-        """Ask for all that has been appended to be made durable."""
+    def barrier(self, *, quiet: bool = False, then: Callable[[], object] | None = None) -> Barrier:
+        """Ask for all that has been appended to be made durable, and for something to be done when it is."""
         if self.is_current():
             raise WouldDeadlock(url=self.store.url, where="in its own thread, in a callback of on_stop")
         if self.intake.is_inside():
             raise WouldDeadlock(url=self.store.url, where="in the middle of an append, by a signal handler or a finaliser")
-        barrier = Barrier(quiet=quiet)
+        barrier = Barrier(quiet=quiet, then=then)
         self._barriers.append(barrier)
         if self._done.is_set():
             fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late()))
@@ -344,7 +344,7 @@ class Writer:
                 fail(loud, lambda: type(complaint)(**complaint.values), complaint.__cause__)
                 loud = []
         for barrier in [barrier for barrier in barriers if barrier.quiet] + loud:
-            barrier.set_result(None)
+            barrier.open()
 
     # --- duties -------------------------------------------------------------------------------------------------------
 

@@ -107,6 +107,12 @@ class RunFenced(RunJournalError):
     {refused} events were refused and not kept. Stop working on these runs here."""
 
 
+class CheckpointFenced(RunFenced):
+    """No checkpoint is written to thread {thread_id!r} for the runs {run_ids}: another process took them over while this one
+    stood still for longer than its lease, or they were deleted. The thread holds what that process made of it. Stop working
+    on these runs here; the next message of the thread goes on from what it holds."""
+
+
 class RunNotFound(RunJournalError, LookupError):
     """The journal {url} holds no run {run_id!r}. List what it holds with journal.runs(); a run appears there with its
     first event."""

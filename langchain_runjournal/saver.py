@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ._arguments import seconds, thread
+from ._fence import ready_to_write
 from ._journal import RunJournal
 from ._resume import RESUME
-from ._steps import make_durable
+from ._steps import later, now
 from ._traffic import Drain, Traffic, any_of, insist
 from .errors import InvalidArgument
 
@@ -105,10 +106,10 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
-        """The inner saver's, after a flush of the journal."""
+        """The inner saver's, after a flush of the journal. Raises `CheckpointFenced` if another process has the run."""
         with self._traffic.write(_thread(config)):
             self._based(config)
-            self._flush()
+            self._flush(config)
             stored = self.saver.put(config, checkpoint, metadata, new_versions)
             self._applied(config, checkpoint, metadata)
         return stored
@@ -129,10 +130,10 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """The inner saver's, after a flush of the journal."""
+        """The inner saver's, after a flush of the journal. Raises `CheckpointFenced` if another process has the run."""
         path = (task_path,) if self._path else ()
         with self._traffic.write(_thread(config)):
-            self._flush()
+            self._flush(config)
             self.saver.put_writes(config, writes, task_id, *path)
 
     async def aput_writes(
@@ -148,10 +149,10 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
         async def to_its_end() -> tuple[_T | None, Exception | None]:
             try:
-                await self._aflush()
-            except asyncio.CancelledError:  # see `insist`
-                self._flush()
-            try:
+                try:
+                    await self._aflush(config)
+                except asyncio.CancelledError:  # see `insist`
+                    self._flush(config)
                 return await insist(write), None
             except Exception as exc:  # noqa: BLE001 - raised below; or logged, if nobody is there any more
                 return None, exc
@@ -187,11 +188,11 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     # --- the journal --------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        self._told(make_durable(self.journal, None).now())
+    def _flush(self, config: RunnableConfig) -> None:
+        now(ready_to_write(self, _thread(config), config, self._told))
 
-    async def _aflush(self) -> None:
-        self._told(await make_durable(self.journal, None).later())
+    async def _aflush(self, config: RunnableConfig) -> None:
+        await later(ready_to_write(self, _thread(config), config, self._told))
 
     def _told(self, problem: Exception | None) -> None:
         if problem is not None and not self._traffic.broken:

@@ -164,6 +164,7 @@ EXAMPLES = {
     "EventsLost": {"url": "sqlite:///runs.db", "lost": 3},
     "FlushTimeout": {"url": "sqlite:///runs.db", "timeout": 1.5},
     "RunFenced": {"run_ids": ["r"], "refused": 3},
+    "CheckpointFenced": {"thread_id": "t1", "run_ids": ["r"]},
     "RunNotFound": {"run_id": "r", "url": "sqlite:///runs.db"},
     "SeqGap": {"run_id": "r", "last": 2, "first": 5},
     "EventsMissing": {"run_id": "r", "after": 2, "found": 5, "url": "sqlite:///runs.db"},

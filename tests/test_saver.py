@@ -876,12 +876,12 @@ def test_a_loop_that_is_torn_down_brings_its_writes_to_their_end(
     held.gates[1].set()
     flushing = asyncio.Event()
 
-    async def aflush(self: JournalSaver) -> None:
+    async def aflush(self: JournalSaver, config: Any) -> None:
         if where == "flush" and not flushing.is_set():
             held.gates[0].set()
             flushing.set()
             await asyncio.Event().wait()
-        await flush(self)
+        await flush(self, config)
 
     async def main() -> None:
         saver = JournalSaver(held, journal)

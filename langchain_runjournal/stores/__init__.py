@@ -114,6 +114,12 @@ class Store(Protocol):
     def vacuum(self) -> None:
         """Rewrite the store without the room and the remains of what was deleted. Runs stay as they are."""
 
+    def owner_of(self, run_id: str) -> str | None:
+        """The id of the owner that may append to a run, also while the run waits for a human; None if it is not there.
+
+        Asked before each checkpoint: one read by an index. A store without this verb is asked for the whole run instead.
+        """
+
     def learn(self, graph: str, facts: Collection[str]) -> None:
         """Add facts about a graph to those that are there. They belong to no run, and outlive all of them.
 
@@ -142,7 +148,7 @@ class Store(Protocol):
         """Release everything. A closed store raises `StoreClosed` from every other verb; closing twice is fine."""
 
 
-_OPTIONAL = ("learn", "learned")
+_OPTIONAL = ("learn", "learned", "owner_of")
 _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name not in _OPTIONAL)
 
 

@@ -43,7 +43,6 @@ _WITHDRAW: Final = (
 _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
 _CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
 _LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
-STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
 CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
 )

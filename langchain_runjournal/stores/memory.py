@@ -106,6 +106,12 @@ class MemoryStore:
             kept = self._kept.get(run_id)
             return _fold.shown(kept.run) if kept else None
 
+    def owner_of(self, run_id: str) -> str | None:
+        """The owner that may append to a run."""
+        with self._open():
+            kept = self._kept.get(run_id)
+            return kept.run.owner if kept else None
+
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
         """The runs that fit, newest first."""
         with self._open():

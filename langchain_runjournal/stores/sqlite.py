@@ -20,12 +20,11 @@ from . import Owner, Synchronous
 from ._sqlite_check import problems
 from ._sqlite_erase import empty_wal, erase, prunable, remove, vacuum
 from ._sqlite_file import connect, identity, prepare, translated
-from ._sqlite_listing import Listing
+from ._sqlite_owners import Owners
 from ._sqlite_rows import (
     CLAIM,
     COLUMNS,
     READ_LIVE,
-    STOPS,
     Batch,
     Known,
     begin,
@@ -47,7 +46,7 @@ _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last 
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
-class SqliteStore(Listing):
+class SqliteStore(Owners):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with
@@ -173,11 +172,6 @@ class SqliteStore(Listing):
         row = (owner.owner_id, owner.place, owner.pid, owner.born, owner.lease, owner.beats)
         with self._transaction() as con:
             con.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def forget(self, owner_id: str) -> None:
-        """Drop an owner."""
-        with self._transaction() as con:
-            con.execute("DELETE FROM owners WHERE owner_id = ?", (owner_id,))
 
     def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""
@@ -319,17 +313,6 @@ class SqliteStore(Listing):
             return live_id
         return 0
 
-    def stops(self, owner_id: str) -> dict[str, str]:
-        """The stops asked for, of what `owner_id` owns and has not ended."""
-        with self._snapshot() as con:
-            return dict(con.execute(STOPS, (owner_id,)).fetchall())
-
-    def owners(self) -> list[Owner]:
-        """All owners that have not been forgotten."""
-        with self._snapshot() as con:
-            rows = con.execute("SELECT owner_id, place, pid, born, lease, beats FROM owners").fetchall()
-        names = ("owner_id", "place", "pid", "born", "lease", "beats")
-        return [Owner(**dict(zip(names, row, strict=True))) for row in rows]
 
     def changed(self) -> int:
         """SQLite's own count of what other connections have committed: two microseconds."""
