@@ -219,6 +219,22 @@ class AppendContract:
             store.append("old", [row(deltas("r", 1, 4))])
         assert store.run("r") == other.run("r")
 
+    def test_the_owner_of_a_run_is_known_at_once(self) -> None:
+        """After a claim by another one, while the run waits for a human, and when it is gone. A store may lack the verb."""
+        store = self.open()
+        if not hasattr(store, "owner_of"):
+            return
+        assert store.owner_of("r") is None
+        store.append("old", [row(deltas("r", 1))])
+        assert store.owner_of("r") == "old"
+        other = self.open_again(store)
+        assert other.claim("r", "new", 1)
+        assert (store.owner_of("r"), other.owner_of("r")) == ("new", "new")
+        other.append("new", [row(numbered("r", ["run.pause"], 2), epoch=2)])
+        assert store.owner_of("r") == "new"
+        other.delete(["r"])
+        assert store.owner_of("r") is None
+
     def test_one_of_many_claims_wins(self) -> None:
         """However many claim at once, from whatever handle."""
         store = self.open()

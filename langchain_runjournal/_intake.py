@@ -145,7 +145,7 @@ class Intake:
                     return False
             elif not (
                 lane.file is spool.file and lane.spool_call == call and spool.put(lane.slot, seq, at, type, raw)
-            ) and not self._put_slowly(spool, lane, call, (seq, at, type, raw)):
+            ) and not self.put_slowly(spool, lane, call, (seq, at, type, raw)):
                 return False
             if call != lane.call:
                 lane.switch(seq, call)
@@ -173,12 +173,13 @@ class Intake:
             self._wake()
         return True
 
-    def _put_slowly(self, spool: Spool, lane: Lane, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
+    def put_slowly(self, spool: Spool, lane: Lane, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
         """Put a record that needs more than itself: a new file, the introduction of its run, another call."""
         if lane.unsafe > lane.base:
             return False
+        before = record[0] - 1
         for attempt in range(2):
-            if self._introduce(spool, lane) and self._switch(spool, lane, call) and spool.put(lane.slot, *record):
+            if self._introduce(spool, lane, before) and self._switch(spool, lane, call) and spool.put(lane.slot, *record):
                 return True
             need = len(record[3]) + len(lane.run_id) + len(call or "") + 400
             if attempt or not spool.rotate(need, self._all_stored()):
@@ -191,11 +192,11 @@ class Intake:
         until = [(lane, lane.seq) for lane in self._introduced]
         return lambda: all(lane.base >= seq or lane.shut is not None for lane, seq in until)
 
-    def _introduce(self, spool: Spool, lane: Lane) -> bool:
+    def _introduce(self, spool: Spool, lane: Lane, seq: int) -> bool:
         if lane.file is spool.file:
             return True
         about = json.dumps({"run_id": lane.run_id, "epoch": lane.epoch}).encode()
-        if not spool.put(lane.slot, lane.seq, lane.at, OPEN, about):
+        if not spool.put(lane.slot, seq, lane.at, OPEN, about):
             return False
         lane.file, lane.spool_call = spool.file, None
         self._introduced.append(lane)

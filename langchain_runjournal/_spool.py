@@ -81,8 +81,10 @@ class SpoolFile:
             os.close(fd)
         _touch(self.map)
         head = _HEADER.pack(_MAGIC, store_id, owner_id, number, size, 0)
-        self.map[: len(head)] = head[:-4] + struct.pack("<I", zlib.crc32(head[:-4]))
+        self._head = head[:-4] + struct.pack("<I", zlib.crc32(head[:-4]))
+        self.map[: len(head)] = self._head
         self.mark_drained(_START)
+        self._identity = _identity(path)
 
     def begin(self, turn: int) -> None:
         """From now on this is the file that records are put into: the nth one. Files are not used as they are numbered,
@@ -94,10 +96,23 @@ class SpoolFile:
         if not self.map.closed:  # deleted: done with altogether
             _DRAINED.pack_into(self.map, _DRAINED_AT, pos)
 
+    def is_there(self) -> bool:
+        """Whether a recovery would find this very file."""
+        return self._identity is not None and _identity(self.path) == self._identity
+
     def delete(self) -> None:
         """Let the file go. What is not in the store is lost with it."""
         self.map.close()
-        self.path.unlink(missing_ok=True)
+        if self.is_there() or self._is_copied():
+            self.path.unlink(missing_ok=True)
+
+    def _is_copied(self) -> bool:
+        # A directory that was copied and put in its own place: a recovery would read the copy, which has become old.
+        try:
+            with self.path.open("rb") as file:
+                return file.read(len(self._head)) == self._head
+        except OSError:
+            return False
 
 
 class Spool:
@@ -106,12 +121,22 @@ class Spool:
     `put` returns False when the record does not fit and no room can be had within the limit; nothing is written then.
     """
 
-    def __init__(self, base: Path, store_id: bytes, owner_id: bytes, *, limit: int, size: int = FILE_SIZE) -> None:
+    def __init__(
+        self,
+        base: Path,
+        store_id: bytes,
+        owner_id: bytes,
+        *,
+        limit: int,
+        size: int = FILE_SIZE,
+        after: Spool | None = None,
+    ) -> None:
         self._base = base
         self._ids = store_id, owner_id
         self._size = size
         self._limit = max(limit, 2 * size)
-        self._numbers = itertools.count(1)
+        # One owner uses no name twice: a file of an earlier spool may still, or again, be there.
+        self._numbers: itertools.count[int] = itertools.count(1) if after is None else after._numbers
         self._counting = threading.Lock()
         self.allocated = 0
         """Bytes on disk that the spool takes now; a file for one large record counts like any other. Kept by hand, since
@@ -119,7 +144,7 @@ class Spool:
         self._full: list[SpoolFile] = []
         self._spares: list[SpoolFile] = []
         self._blocked = False
-        self._turn = 1
+        self._turn: int = 1 if after is None else after._turn + 1
         self.file = self._make(size)
         self.file.begin(self._turn)
 
@@ -193,6 +218,14 @@ class Spool:
                     logger.warning("no room for the spool beside %s: %s", self._base, exc)
                 self._blocked = True
 
+    def missing(self) -> list[Path]:
+        """The files that were deleted or replaced by somebody else. For the writer thread, which alone deletes any."""
+        return [file.path for file in [*self._full, *self._spares, self.file] if not file.is_there()]
+
+    def again(self) -> Spool:
+        """Another spool of the same owner, which comes after this one and holds nothing yet."""
+        return Spool(self._base, *self._ids, limit=self._limit, size=self._size, after=self)
+
     def release(self) -> None:
         """Delete the files that are done with, oldest first: recovery relies on there being no hole."""
         while self._full and self._full[0].is_done():
@@ -246,6 +279,15 @@ def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> S
             exc,
         )
         return None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What names the file itself, whatever its path; None if it is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _crc_of(body: bytes) -> int:

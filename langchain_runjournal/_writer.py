@@ -25,6 +25,7 @@ from ._lane import Lane, Waiter
 from ._ownership import living
 from ._segments import Segment
 from ._spool import Spool
+from ._spool_watch import SpoolWatch
 from ._stops import Stops
 from .errors import EventUnusable, JournalClosed, RunFenced, RunJournalError, SeqGap, WouldDeadlock, WriteFailed
 from .stores import Owner, Store
@@ -52,6 +53,7 @@ class Writer:
         self.clock = clock
         self.intake = Intake(store.url, clock, spool, self.poke, room)
         self.janitor = Janitor(store, clock)
+        self.watch = SpoolWatch(self.intake, self.beat, store.url)
         self.listeners: set[Waiter] = set()
         self.errands: deque[Callable[[], None]] = deque()
         self.stops = Stops(self.intake)
@@ -197,6 +199,7 @@ class Writer:
     def _drain(self) -> None:
         barriers = self._take_barriers()
         failure = self._try_to_store()
+        self.watch.look()
         self._run_errands()
         if failure is not None:
             self._note_failure(failure)
@@ -365,6 +368,7 @@ class Writer:
             self._look_for_stops()
         if now >= self._due_beat:
             self._due_beat = now + self.owner.lease / 3
+            self.watch.look(again=True)
             self.beat()
             self.janitor.collect()
             # Text that is stored does not stay in a spool file for longer: another process may delete its run.

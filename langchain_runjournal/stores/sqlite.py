@@ -14,12 +14,13 @@ from typing import Final
 from urllib.parse import quote
 
 from .._segments import Damaged, Segment, unpack
-from ..errors import EventsMissing, StoreClosed, StoreCorrupt, StoreFailed, WouldDeadlock
+from ..errors import EventsMissing, StoreClosed, StoreCorrupt, WouldDeadlock
 from ..events import Event, Run
 from . import Owner, Synchronous
+from ._sqlite_beside import OpenFiles
 from ._sqlite_check import problems
 from ._sqlite_erase import empty_wal, erase, prunable, remove, vacuum
-from ._sqlite_file import connect, identity, prepare, translated
+from ._sqlite_file import connect, prepare, translated
 from ._sqlite_owners import Owners
 from ._sqlite_rows import (
     CLAIM,
@@ -61,7 +62,7 @@ class SqliteStore(Owners):
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self.store_id = prepare(self._path, busy_timeout)
-        self._identity = identity(self._path)
+        self._files = OpenFiles(self._path)
         self._closed = False
         self._begin()
 
@@ -238,7 +239,7 @@ class SqliteStore(Owners):
                 con.execute("BEGIN IMMEDIATE")
                 yield con
                 con.execute("COMMIT")
-                self._check_identity()
+                self._files.check(con, self._close_readers)
             except BaseException as exc:
                 # Whether a failed COMMIT has committed is unknown, and so is what we remembered.
                 self._known.clear()
@@ -250,13 +251,11 @@ class SqliteStore(Owners):
             finally:
                 self._in_transaction = False
 
-    def _check_identity(self) -> None:
-        """Whether the file is still the one that was opened: a write into a deleted file succeeds, and is gone."""
-        if identity(self._path) != self._identity:
-            reason = "it has been deleted, moved or replaced while it was open"
-            raise StoreFailed(
-                path=str(self._path), reason=reason, hint="Put it back, or close the journal and open it again"
-            )
+    def _close_readers(self) -> bool:
+        """Close the connections that nothing is being read from. Whether those were all."""
+        with self._at_rest:
+            self._close_connections(writer=False)
+            return not self._reading
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -363,3 +362,4 @@ class SqliteStore(Owners):
         self._readers, self._watcher = [], None
         if writer:
             self._writer = None
+            self._files.closed()
