@@ -354,7 +354,7 @@ def test_a_database_that_keeps_no_wal_is_left_alone(db: Path, caplog: pytest.Log
 
 
 PAUSED = """
-import functools, os, signal, sys
+import functools, os, signal, sys, threading
 from langchain_runjournal import Event, RunJournal, _ownership
 _ownership.this_place = functools.cache(lambda: "elsewhere")
 journal = RunJournal(sys.argv[1], lease=0.6)
@@ -362,8 +362,12 @@ def append(count):
     for _ in range(count):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}, call_id="c"))
 append(100)
+while not journal._writer.intake.spool.is_ready:
+    journal.flush()  # it has all the files that it makes for itself
 print(journal.owner_id, flush=True)
 sys.stdin.readline()
+while not journal._writer.intake.spool.file.path.exists():
+    threading.Event().wait(0.005)
 append(100)
 os.kill(os.getpid(), signal.SIGKILL)
 """
