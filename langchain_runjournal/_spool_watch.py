@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ._spool import TEXT, VALUE, Spool
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
+_OFTEN: Final = 0.5
+"""Seconds between two looks while events come."""
+
 
 class SpoolWatch:
     """Looks after the spool of one intake, in the thread of its writer."""
@@ -27,17 +31,25 @@ class SpoolWatch:
     def __init__(self, intake: Intake, beat: Callable[[], None], url: str) -> None:
         self._intake, self._url = intake, url
         self._beat = beat
+        self._due = 0.0
         self._gone: Spool | None = None
         """The spool whose files have gone, while no other one can be made."""
 
     def look(self, *, again: bool = False) -> None:
         """Make a new spool if a file of this one was deleted or replaced. `again`: also if that has failed before."""
         spool = self._intake.spool or (self._gone if again else None)
+        self._due = time.monotonic() + _OFTEN
         try:
             if spool is not None and (missing := spool.missing()):
                 self._begin_anew(spool, missing)
         except Exception:
             logger.exception("the spool of %s has lost files, and could not be made anew; it is tried again", self._url)
+
+    def look_in_passing(self) -> None:
+        """The same, where all that anybody hears of is in the store: not with each batch, since every system call gives up
+        the interpreter lock."""
+        if time.monotonic() >= self._due:
+            self.look()
 
     def _begin_anew(self, spool: Spool, missing: list[Path]) -> None:
         try:

@@ -199,12 +199,13 @@ class Writer:
     def _drain(self) -> None:
         barriers = self._take_barriers()
         failure = self._try_to_store()
-        self.watch.look()
         self._run_errands()
         if failure is not None:
+            self.watch.look()  # before anybody hears that what waits is safe from a kill
             self._note_failure(failure)
             fail(barriers, lambda: self._write_failed(failure), failure)
             return
+        self.watch.look_in_passing()
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
         self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()

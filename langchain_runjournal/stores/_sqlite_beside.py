@@ -31,6 +31,7 @@ class OpenFiles:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._names = [Path(f"{path}{end}") for end in _BESIDE]
         self._database = identity(path)
         self._beside: dict[str, tuple[int, int] | None] = {}
 
@@ -45,7 +46,7 @@ class OpenFiles:
         """
         if identity(self._path) != self._database:
             raise self._failed("it", _PUT_BACK)
-        there = {end: identity(Path(f"{self._path}{end}")) for end in _BESIDE}
+        there = {end: identity(name) for end, name in zip(_BESIDE, self._names, strict=True)}
         if not self._beside and all(there.values()):
             self._beside = there
         if there == self._beside or con.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -67,8 +68,7 @@ class OpenFiles:
         only reads, which may be ours, makes an empty -wal file."""
         if there["-wal"] == self._beside.get("-wal"):
             return there["-shm"] is not None
-        wal = Path(f"{self._path}-wal")
-        return there["-wal"] is not None and wal.stat().st_size > 0
+        return there["-wal"] is not None and self._names[0].stat().st_size > 0
 
     def _failed(self, what: str, hint: str) -> StoreFailed:
         reason = f"{what} has been deleted, moved or replaced while it was open"
