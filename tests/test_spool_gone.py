@@ -239,6 +239,7 @@ def test_a_storm_of_deletions(journal: RunJournal, store: FaultyStore, db: Path,
         thread.join()
     store.fail(times=-1)
     damage(db, journal.owner_id, "all")
+    journal.append(delta(run_id="last"))
     with pytest.raises(errors.WriteFailed):
         journal.flush()
     there = after_a_kill(journal, db, tmp_path)
