@@ -56,9 +56,11 @@ def damage(db: Path, owner_id: str, how: str) -> None:
             for path in found:
                 path.unlink()
         case "the first":
-            found[0].unlink()
+            for path in found[:1]:
+                path.unlink()
         case "the last":
-            found[-1].unlink()
+            for path in found[-1:]:
+                path.unlink()
         case "replaced by a copy":
             aside = db.parent / "aside"
             aside.mkdir()
