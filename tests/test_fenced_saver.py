@@ -85,8 +85,6 @@ def paused(db: Path) -> Iterator[Callable[..., Paused]]:
     [
         ("attached, sync", "async"),
         ("attached, await", "async"),
-        ("attached, await", "exit"),
-        ("handler, sync", "sync"),
         ("handler, await", "exit"),
     ],
 )
