@@ -312,7 +312,6 @@ class SqliteStore(Owners):
             return live_id
         return 0
 
-
     def changed(self) -> int:
         """SQLite's own count of what other connections have committed: two microseconds."""
         with self._rest_lock, translated(self._path):
