@@ -26,6 +26,7 @@ SECTIONS = (
     "guard",
     "attach",
     "start",
+    "opening",
     "view",
     "history",
 )

@@ -22,6 +22,7 @@ _TOLD: Final = ("thread_id", "status", "cause", "settled", "lost")
 """What a run says of itself in its row, and in its events as well."""
 _OF_GRAPH: Final = "Run `runjournal recover --graph module:attribute`, or send the next message of its thread"
 _GIVEN_UP: Final = "Nothing is tried again. `runjournal transcript` shows what was said; prune removes the run"
+_OF_TRUST: Final = "Ask yourself who may have read it; docs/limits.md, under Trust, says what the journal allows"
 _OF_NONE: Final = "Run `runjournal recover`"
 
 
@@ -31,10 +32,11 @@ class Problem:
 
     "damage": events cannot be read, or are missing. "lost": events were dropped because nothing could be written.
     "abandoned": the process that worked on the run is gone. "unsettled": its thread may lack what the journal holds.
-    "open pair": it asked for tools and recorded no result of theirs, and nothing settles its thread.
+    "open pair": it asked for tools and recorded no result of theirs, and nothing settles its thread. "exposed": other users
+    could read the journal's files, or replace them.
     """
 
-    what: Literal["damage", "lost", "abandoned", "unsettled", "open pair"]
+    what: Literal["damage", "lost", "abandoned", "unsettled", "open pair", "exposed"]
     run_id: str | None
     text: str
     hint: str
@@ -108,6 +110,7 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
     said = _check_store(journal)
     yield from (_damage(None, text) for text in said)
     yield from _check_spools(journal)
+    yield from (Problem(what="exposed", run_id=None, text=text, hint=_OF_TRUST) for text in _exposed(journal))
     try:
         runs = journal.runs(limit=None)
     except StoreCorrupt as error:
@@ -137,8 +140,14 @@ def _check_spools(journal: RunJournal) -> Iterator[Problem]:
     place = journal._store.path
     if place is not None:
         for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
-            hint = "Look into the log of the process that found it; delete it when you need it no more"
+            hint = "Try `runjournal recover --spool` on it; delete it when you need it no more"
             yield Problem(what="damage", run_id=None, text=f"{path.name} could not be brought in whole", hint=hint)
+
+
+def _exposed(journal: RunJournal) -> Sequence[str]:
+    """What the store found of permissions when it was opened. Only one that has files knows any."""
+    found: Sequence[str] = getattr(journal._store, "exposed", ())
+    return found
 
 
 def _damage(run_id: str | None, text: str) -> Problem:

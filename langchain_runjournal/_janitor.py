@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ._clock import Clock
 from ._ownership import Watch, living
-from ._recover import SpoolReport, drain
+from ._recover import Progress, SpoolReport, drain
 from ._spool import spool_files
 from .events import Run
 from .stores import Owner, Store
@@ -48,21 +48,22 @@ class Janitor:
         # The spools first: a journal that is just being opened is an owner before it has a spool, so that one that has a
         # spool here and is no owner there has left.
         spools = spool_files(self.store.path)
+        progress = Progress(self.store.url)
         owners = {owner.owner_id: owner for owner in self.store.owners()}
         for owner_id in {*owners, *spools} - living - self._foreign:
             owner = owners.get(owner_id)
             if owner is None or self.is_gone(owner):
                 try:
-                    self.collect_from(owner_id)
+                    self.collect_from(owner_id, progress)
                 except Exception:
                     # One that cannot be brought in must not keep the others out.
                     logger.exception("could not bring in what %s left; it is tried again later", owner_id)
 
-    def collect_from(self, owner_id: str) -> None:
+    def collect_from(self, owner_id: str, progress: Progress | None = None) -> None:
         """The same for one owner, which is known to be gone."""
         paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
         if paths:
-            report = drain(self.store, owner_id, paths)
+            report = drain(self.store, owner_id, paths, progress)
             if report.events or report.problem:
                 self.reports.append(report)
             if report.foreign:

@@ -18,6 +18,7 @@ from ._arguments import Age, count, positive, seconds, text, thread
 from ._capture import Capture
 from ._clock import Clock, SystemClock
 from ._intake import Intake
+from ._opening import Opening
 from ._ownership import new_owner
 from ._readers import Readers
 from ._recover import SpoolReport
@@ -45,7 +46,7 @@ _MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds bef
 _T = TypeVar("_T")
 
 
-class RunJournal(Shared):
+class RunJournal(Opening, Shared):
     """A durable, ordered record of runs.
 
     `url` is the path of a SQLite file (made if it is not there), ``sqlite:///absolute/path.db``, ``":memory:"``, or a

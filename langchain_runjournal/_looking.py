@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from . import _follow
-from .errors import RunJournalError, RunNotFound
+from .errors import EventsMissing, RunJournalError, RunNotFound
 from .events import Event, Run, with_events
 
 if TYPE_CHECKING:
@@ -53,9 +53,24 @@ def unsettled(journal: RunJournal, thread_id: str | None = None) -> list[Run]:
 def read_if_there(journal: RunJournal, run_id: str, limit: int | None = None) -> list[Event]:
     """The events of a run; none if it was deleted since it was listed: a run that is settled may be pruned at any time."""
     try:
-        return journal.read(run_id, 0, limit)
+        return read_what_is_left(journal, run_id, limit)
     except RunNotFound:
         return []
+
+
+def read_what_is_left(journal: RunJournal, run_id: str, limit: int | None = None) -> list[Event]:
+    """All events of a run that can be read, whatever is missing between them (`Run.lost` counts it): for a settlement, which
+    keeps what the user saw as far as it is known. At most `limit`."""
+    found: list[Event] = []
+    after = 0
+    while True:
+        missing = None if limit is None else limit - len(found)
+        try:
+            return found + journal.read(run_id, after, missing)
+        except EventsMissing as gap:
+            if gap.after > after:
+                found += journal.read(run_id, after, gap.after - after)
+            after = gap.found - 1
 
 
 def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: int) -> list[Event] | None:

@@ -20,6 +20,7 @@ from ._forms import known_again
 from ._graph import CLEAR, Threads
 from ._graph_runs import GraphRuns
 from ._inapplicable import is_inapplicable
+from ._looking import read_what_is_left
 from ._mending import Mender
 from ._messages import as_messages
 from ._order import Older, Order
@@ -203,7 +204,7 @@ class Settler:
     def _settle(
         self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool
     ) -> Steps[Settlement]:
-        events = yield self._off(partial(self._journal.read, run.run_id))
+        events = yield self._off(partial(read_what_is_left, self._journal, run.run_id))
         about = About(run, thread_id, events, reason, late=late)
         about.read((yield from said_before(self._journal, self._threads, run, events)))
         about.read(_transcript.said(run.run_id, events, reason))

@@ -6,11 +6,7 @@ busy thread. Files are allocated and touched ahead by the writer thread, because
 disk cannot back kills the process (SIGBUS).
 
 A spool is a row of numbered files of one size. When all that a file holds is in the store, the file is deleted.
-
-    file    header | record | record | ... | zeros
-    header  magic, store id, owner id, number, size, checksum; `drained`: up to here all is in the store; `turn`: the
-            place in the order in which the files were used, 0 for one that was only kept ready
-    record  checksum, length | slot, seq, wall clock, type | payload
+`_spool_format.py` says what stands in a file, and `_spool_read.py` reads what a killed process left.
 """
 
 from __future__ import annotations
@@ -24,41 +20,33 @@ import re
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from ._access import mode_beside
+from ._spool_format import BODY as _BODY
+from ._spool_format import CALL as CALL
+from ._spool_format import DRAINED_AT as _DRAINED_AT
+from ._spool_format import HEADER as _HEADER
+from ._spool_format import MAGIC as _MAGIC
+from ._spool_format import NUMBER as _NUMBER
+from ._spool_format import OPEN as OPEN
+from ._spool_format import PREFIX as _PREFIX
+from ._spool_format import START as _START
+from ._spool_format import TEXT as TEXT
+from ._spool_format import TURN_AT as _TURN_AT
+from ._spool_format import VALUE as VALUE
 
 logger = logging.getLogger("langchain_runjournal")
 
-TEXT, VALUE, CALL, OPEN = range(4)
-"""Types of record: the text of a delta; the JSON of any other event; from here on another call; a run and its slot."""
-
 FILE_SIZE: Final = 4 << 20
-_MAGIC: Final = b"RJSPOOL1"
-_HEADER: Final = struct.Struct("<8s16s16sIQI")
-_DRAINED: Final = struct.Struct("<Q")
-_DRAINED_AT: Final = 64
-_TURN_AT: Final = 72
-_START: Final = 128
-# Native, so that each number is one store, and never half a length. What pack_into does first, filling with zeros, changes
-# nothing: they are zeros already.
-_PREFIX: Final = struct.Struct("@II")
-_BODY: Final = struct.Struct("<IIqB")
 _CRC_STEP: Final = 4096
+_OURS: Final = 0o600
 _PAGE: Final = mmap.PAGESIZE
 _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14: not a constant of the mmap module yet
 
 _pack_prefix, _pack_body, _crc32 = _PREFIX.pack_into, _BODY.pack, zlib.crc32
-
-
-class Record(NamedTuple):
-    """One whole record of a spool, as it was put."""
-
-    slot: int
-    seq: int
-    at: int
-    type: int
-    payload: bytes
 
 
 class SpoolFile:
@@ -70,7 +58,7 @@ class SpoolFile:
         self.size = size
         self.pos = _START
         self.is_done: Callable[[], bool] = lambda: False
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), _OURS)
         try:
             _allocate(fd, size)
             self.map = mmap.mmap(fd, size)
@@ -89,12 +77,12 @@ class SpoolFile:
     def begin(self, turn: int) -> None:
         """From now on this is the file that records are put into: the nth one. Files are not used as they are numbered,
         since one for a large record is made while a spare lies ready."""
-        _DRAINED.pack_into(self.map, _TURN_AT, turn)
+        _NUMBER.pack_into(self.map, _TURN_AT, turn)
 
     def mark_drained(self, pos: int) -> None:
-        """Everything before `pos` is in the store: a recovery need not look at it."""
+        """Everything before `pos` is in the store."""
         if not self.map.closed:  # deleted: done with altogether
-            _DRAINED.pack_into(self.map, _DRAINED_AT, pos)
+            _NUMBER.pack_into(self.map, _DRAINED_AT, pos)
 
     def is_there(self) -> bool:
         """Whether a recovery would find this very file."""
@@ -248,6 +236,8 @@ class Spool:
         number = next(self._numbers)
         path = self._base.with_name(f"{self._base.name}-spool-{self._ids[1].hex()}-{number:06d}")
         file = SpoolFile(path, *self._ids, number, size)
+        if (mode := mode_beside(self._base)) != _OURS:
+            path.chmod(mode)
         with self._counting:
             self.allocated += min(size, self._size)
         return file
@@ -319,71 +309,6 @@ def _touch(map: mmap.mmap) -> None:
     except (AttributeError, OSError, ValueError):
         for start in range(0, len(map), _PAGE):
             map[start] = 0
-
-
-# --- the reading end: what another process left -----------------------------------------------------------------------
-
-
-class SpoolHeader(NamedTuple):
-    """Who wrote a spool file, and how much of it is in the store already."""
-
-    store_id: bytes
-    owner_id: bytes
-    number: int
-    size: int
-    drained: int
-    turn: int
-
-
-class SpoolScan:
-    """Reads one spool file up to its last whole record; `problem` then says what was wrong, or stays None.
-
-    A killed process leaves no problem behind: a record without its length simply does not exist. Problems come from
-    power loss, from a full or failing disk, and from files that are not ours.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.problem: str | None = None
-        self.foreign = False
-        self._data = path.read_bytes()
-        self.header = self._read_header()
-
-    def _read_header(self) -> SpoolHeader | None:
-        data = self._data
-        if data.count(0) == len(data):
-            return None  # killed between making the file and its header: there can be nothing in it
-        if len(data) < _START or data[:8] != _MAGIC:
-            self.foreign = True
-            self.problem = "it is not a spool: its first bytes are not ours"
-            return None
-        head = data[: _HEADER.size]
-        _, store_id, owner_id, number, size, crc = _HEADER.unpack(head)
-        if crc != zlib.crc32(head[:-4]):
-            self.foreign = True
-            self.problem = "its header is damaged"
-            return None
-        (drained,), (turn,) = _DRAINED.unpack_from(data, _DRAINED_AT), _DRAINED.unpack_from(data, _TURN_AT)
-        return SpoolHeader(store_id, owner_id, number, size, drained, turn)
-
-    def records(self) -> Iterator[tuple[Record, bool]]:
-        """Every whole record, in order, and whether it was drained before."""
-        header, data, pos = self.header, self._data, _START
-        if header is None:
-            return
-        if len(data) < header.size:
-            self.problem = f"it is truncated: {len(data)} of {header.size} bytes are there"
-        while pos + _PREFIX.size <= len(data):
-            crc, size = _PREFIX.unpack_from(data, pos)
-            if size == 0:
-                break
-            body = data[pos + _PREFIX.size : pos + _PREFIX.size + size]
-            if len(body) < size or size < _BODY.size or zlib.crc32(body) != crc:
-                self.problem = self.problem or f"the record at byte {pos} is torn: its checksum does not fit"
-                break
-            slot, seq, at, type = _BODY.unpack_from(body)
-            yield Record(slot, seq, at, type, body[_BODY.size :]), pos < header.drained
-            pos += _PREFIX.size + size
 
 
 def spool_files(base: Path) -> dict[str, list[Path]]:

@@ -20,7 +20,7 @@ from langgraph.pregel import Pregel
 from ._ends import standing
 from ._evidence import Evidence
 from ._graph import Threads
-from ._looking import unsettled
+from ._looking import read_what_is_left, unsettled
 from ._order import BEHIND, Older, by_thread
 from ._settle import Settlement, Settler
 from ._steps import Do, Steps, later, make_durable, now, off_loop, quiet_context, to_its_end, wait_for
@@ -208,7 +208,7 @@ class Turns:
         """Whether a run of another program has got results after its end. Of one of ours, we would have been told."""
         if run.owner == self._journal.owner_id or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
             return False
-        events = yield self._off(partial(self._journal.read, run.run_id))
+        events = yield self._off(partial(read_what_is_left, self._journal, run.run_id))
         return Evidence(run.run_id, events).has_late
 
     def _wait_for_others(self, turn: Turn) -> Steps[None]:

@@ -77,6 +77,16 @@ class StoreCorrupt(RunJournalError):
     restore it from a backup."""
 
 
+class StoreExposed(RunJournalError):
+    """{path} is not safe to use: {reason}. Nothing was changed. Move it into a directory of your own, or give it to this
+    user with `chown` and `chmod 600`; for a group that is to share it, use `chmod g+s` on its directory."""
+
+
+class SpoolUnusable(RunJournalError):
+    """Nothing was taken from {path}: {reason}. Give a file that stands beside the journal, or stood there, and
+    whose name has "-spool-" in it."""
+
+
 class JournalClosed(RunJournalError):
     """The journal {url} is closed, and {refused} events came after that: they were not kept. Open a new RunJournal,
     and close it only when the runs that write to it have ended."""

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal
+from langchain_runjournal._segments import pack
+from langchain_runjournal.stores.sqlite import SqliteStore
+from langchain_runjournal.testing import numbered
 from tests._victim import LEDGER, text_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
@@ -263,3 +266,44 @@ os.kill(os.getpid(), 9)
     subprocess.run([sys.executable, "-c", code, str(db)], check=False)
     with RunJournal(db) as journal:
         assert [event.seq for event in journal.read("r")] == list(range(1, 502))
+
+
+MAKERS = """
+import os, random, signal, sys, time
+import langchain_runjournal.stores.sqlite
+from langchain_runjournal.stores.sqlite import SqliteStore
+from langchain_runjournal.stores import _sqlite_file
+_sqlite_file._migrations()
+rng = random.Random(sys.argv[2])
+for number in range(int(sys.argv[3])):
+    path = f"{sys.argv[1]}/{number}.db"
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, b"x")
+        SqliteStore(path).close()
+        os._exit(0)
+    os.read(read, 1)
+    time.sleep(rng.uniform(0, 0.012))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read), os.close(write)
+"""
+
+
+@pytest.mark.parametrize(("links", "kills"), [(True, 200), (False, 60)])
+def test_killed_while_the_file_is_made(tmp_path: Path, links: bool, kills: int) -> None:
+    """In its first milliseconds, also where there are no hard links: the next process opens it, and can write."""
+    no_links = "import os\ndef link(*args): raise OSError(95, 'none')\nos.link = link\n"
+    code = MAKERS if links else no_links + MAKERS
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(links), str(kills)], check=True)
+    left = [path.name for path in tmp_path.iterdir()]
+    assert len([name for name in left if name.endswith(".db")]) < kills, "some were killed before it was there"
+    for number in range(kills):
+        store = SqliteStore(tmp_path / f"{number}.db", synchronous="normal")
+        store.append("o", [pack("r", 1, numbered("r", ["run.start"]))])
+        found = store.run("r")
+        assert found is not None
+        assert found.last_seq == 1
+        assert number % 10 or store.check() == []
+        store.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import sqlite3
 import stat
@@ -13,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
-from langchain_runjournal.stores import open_store
+from langchain_runjournal.stores import _sqlite_make, open_store
+from langchain_runjournal.stores._sqlite_file import _fill as _sqlite_make_fill
 from langchain_runjournal.stores.memory import MemoryStore
 
 
@@ -182,6 +185,224 @@ def test_a_journal_that_is_damaged(db: Path) -> None:
     db.write_bytes(data)
     with pytest.raises(errors.RunJournalError, match=r"runs\.db"):
         RunJournal(db)
+
+
+KILLED = """
+import os, sys
+from langchain_runjournal import RunJournal, Event
+journal = RunJournal(sys.argv[1])
+for number in range(60):
+    journal.append(Event(run_id=f"r{number % 7}", kind="llm.ai.delta", data={"text": "x" * 300}, call_id="c"))
+    journal.flush()
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+def test_a_database_that_is_cut_off(db: Path, tmp_path: Path) -> None:
+    """With its -wal, which knows of tables that the file lacks now: wherever the cut is, the error says what is damaged."""
+    subprocess.run([sys.executable, "-c", KILLED, str(db)], check=False)
+    left = {path: path.read_bytes() for path in tmp_path.iterdir() if not path.name.endswith("-shm")}
+    said = set()
+    for cut in (0, 512, 3_000, 4_096, 8_192, 9_000, 9_700, 10_100, 11_200, 12_000, 12_288, 16_384):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        for path, content in left.items():
+            path.write_bytes(content[:cut] if path == db else content)
+        try:
+            with RunJournal(db) as journal:
+                journal.runs()
+        except errors.RunJournalError as exc:
+            assert str(db) in str(exc)
+            said.add(type(exc))
+            if "lacks its" in str(exc) or "is empty" in str(exc):
+                said.add(str(exc).partition(": ")[2].partition(".")[0])
+    assert errors.StoreCorrupt in said
+    assert "it lacks its store_id" in said
+    assert "it is empty, and runs" in said
+
+
+def test_a_fact_that_is_gone(db: Path) -> None:
+    """What every journal has: its absence is damage, also when it is noticed by a write, and not the fault of an event."""
+    RunJournal(db).close()
+    con = sqlite3.connect(db)
+    con.execute("DELETE FROM facts WHERE name = 'turns'")
+    con.commit()
+    journal = RunJournal(db)
+    journal.append(Event(run_id="r", kind="run.start"))
+    with pytest.raises(errors.WriteFailed, match="it lacks its turns"):
+        journal.flush()
+    con.execute("INSERT INTO facts VALUES ('turns', 0)")
+    con.commit()
+    con.close()
+    journal.flush()
+    journal.close()
+
+
+# --- made whole -------------------------------------------------------------------------------------------------------
+
+
+class Halted(BaseException):
+    """The process is killed here, as far as the files can tell."""
+
+
+@pytest.mark.parametrize("where", ["link", "connect", "unlink"])
+def test_a_process_that_is_killed_while_it_makes_the_file(db: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Before the file is whole there is none; the next process makes its own, and later one removes what was left."""
+
+    def halt(*args: object, **kwargs: object) -> None:
+        raise Halted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_sqlite_make, "_remove", lambda fresh: None)
+        if where == "connect":
+            patch.setattr(_sqlite_make.sqlite3, "connect", halt)
+        elif where == "link":
+            patch.setattr(_sqlite_make.os, "link", halt)
+        else:
+            patch.setattr(_sqlite_make, "_remove", halt)
+        with pytest.raises(Halted):
+            RunJournal(db)
+    assert db.exists() is (where == "unlink")
+    (left,) = db.parent.glob("*-new-*")
+    assert stat.S_IMODE(left.stat().st_mode) == 0o600
+    with RunJournal(db) as journal:
+        journal.append(Event(run_id="r", kind="run.start"))
+    assert left.exists(), "its maker may be at work"
+    for name in ("-journal", "-wal"):
+        Path(f"{left}{name}").touch()
+        os.utime(Path(f"{left}{name}"), (0, 0))
+    os.utime(left, (0, 0))
+    with RunJournal(db) as journal:
+        assert journal.run("r")
+        assert not list(db.parent.glob("*-new-*"))
+
+
+def test_somebody_is_faster(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has made the file in the meantime: that one is used, and nothing of it is overwritten."""
+    link = os.link
+
+    def overtaken(source: object, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        other = sqlite3.connect(target, isolation_level=None)
+        _sqlite_make_fill(other)
+        other.execute("INSERT INTO facts VALUES ('whose', 'theirs')")
+        other.close()
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    RunJournal(db).close()
+    con = sqlite3.connect(db)
+    assert con.execute("SELECT value FROM facts WHERE name = 'whose'").fetchone() == ("theirs",)
+    con.close()
+    assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links(db: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The file is made in its place."""
+
+    def no_link(*args: object) -> None:
+        raise OSError(number, "not here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    with RunJournal(db) as journal:
+        journal.append(Event(run_id="r", kind="run.start"))
+    assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
+
+
+@pytest.mark.parametrize("of", ["a new journal", "another program"])
+def test_what_a_killed_process_was_writing_is_rolled_back(tmp_path: Path, of: str) -> None:
+    """A file with a hot journal locked everybody out, with advice to choose another place."""
+    live, db = tmp_path / "live.db", tmp_path / "runs.db"
+    con = sqlite3.connect(live, isolation_level=None)
+    con.execute("PRAGMA cache_size = 1")
+    if of == "another program":
+        con.execute("CREATE TABLE users (name TEXT)")
+    con.execute("BEGIN IMMEDIATE")
+    con.execute("CREATE TABLE half (name TEXT)")
+    con.executemany("INSERT INTO half VALUES (?)", [("x" * 2_000,)] * 500)
+    for name in ("", "-journal"):
+        Path(f"{db}{name}").write_bytes(Path(f"{live}{name}").read_bytes())
+    con.close()
+    assert db.stat().st_size > 100_000
+    if of == "another program":
+        with pytest.raises(errors.ForeignDatabase, match="users"):
+            RunJournal(db)
+    else:
+        with RunJournal(db) as journal:
+            assert journal.runs() == []
+
+
+def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`rm runs.db` and no more: the new journal begins empty, is not made of the old one's pages, and the log says it."""
+    subprocess.run([sys.executable, "-c", KILLED, str(db)], check=False)
+    db.unlink()
+    for spool in db.parent.glob("*-spool-*"):
+        spool.unlink()
+    with RunJournal(db) as journal:
+        assert journal.runs() == []
+        assert "runs.db-wal is left of a database that is gone" in caplog.text
+        assert journal._store.check() == []
+
+
+# --- on an event loop -------------------------------------------------------------------------------------------------
+
+
+def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another thread opens it, the loop goes on; options and errors are those of the constructor."""
+    went_on = threading.Event()
+    start = RunJournal._start
+
+    def slow(journal: RunJournal, not_ours: frozenset[str]) -> None:
+        assert went_on.wait(20)
+        start(journal, not_ours)
+
+    monkeypatch.setattr(RunJournal, "_start", slow)
+
+    async def program() -> None:
+        opening = asyncio.ensure_future(RunJournal.aopen(db, lease=3.0))
+        await asyncio.sleep(0)
+        went_on.set()
+        async with await opening as journal:
+            assert isinstance(journal, RunJournal)
+            assert journal._lease == 3.0
+            journal.append(Event(run_id="r", kind="run.start"))
+            assert (await journal.arun("r")).last_seq == 1
+        with pytest.raises(errors.InvalidArgument, match="lease"):
+            await RunJournal.aopen(db, lease=0)
+
+    asyncio.run(program())
+
+
+def test_an_opening_that_is_cancelled_leaves_nothing_open(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal is closed as soon as it is there: no thread, no owner, no spool stays."""
+    begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+    start, close = RunJournal._start, RunJournal.close
+
+    def slow(journal: RunJournal, not_ours: frozenset[str]) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        start(journal, not_ours)
+
+    def noted(journal: RunJournal) -> None:
+        close(journal)
+        closed.set()
+
+    monkeypatch.setattr(RunJournal, "_start", slow)
+    monkeypatch.setattr(RunJournal, "close", noted)
+
+    async def program() -> None:
+        opening = asyncio.ensure_future(RunJournal.aopen(db))
+        assert await asyncio.to_thread(begun.wait, 20)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+        assert await asyncio.to_thread(closed.wait, 20)
+
+    asyncio.run(program())
+    assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
 
 
 def test_opening_again_takes_no_locks_away(db: Path) -> None:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import json
 import logging
 import mmap
 import struct
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from langchain_runjournal import Event, RunJournal, _spool
+from langchain_runjournal import Event, RunJournal, _recover, _spool
 from langchain_runjournal._intake import Intake
 from langchain_runjournal._lane import Lane
 from langchain_runjournal._recover import drain
 from langchain_runjournal._segments import Segment, pack
-from langchain_runjournal._spool import OPEN, TEXT, VALUE, Spool, SpoolScan, spool_files
-from langchain_runjournal.stores import Store
+from langchain_runjournal._spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
+from langchain_runjournal._spool_read import SpoolScan
+from langchain_runjournal.errors import EventsMissing
+from langchain_runjournal.stores import Owner, Store
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, numbered
 
@@ -59,16 +64,17 @@ def seqs(store: Store, run_id: str = "r") -> list[int]:
 
 
 def test_what_was_put_is_found(store: SqliteStore) -> None:
-    """Records of every size, in order; the file is gone when the store has them, and doing it twice is fine."""
+    """Records of every size, in order; the file is gone when the store has them, and doing it twice stores nothing."""
     spool = spool_at(store, size=1 << 20, limit=1 << 21)
     put_run(spool, 3)
     big = b'["tool.start",{"x":"' + b"y" * 100_000 + b'"}]'
     assert spool.put(1, 4, 1_700_000_000_004, VALUE, big)
     copies = {path: path.read_bytes() for path in paths(store)}
     assert len(copies) == 1
-    for _ in range(2):
+    for events in (4, 0):
         report = drain(store, OWNER.hex(), paths(store))
-        assert (report.events, report.runs, report.problem) == (4, ("r",), None)
+        assert (report.events, report.found, report.problem) == (events, 4, None)
+        assert report.runs == (("r",) if events else ())
         assert paths(store) == []
         for path, content in copies.items():
             path.write_bytes(content)
@@ -106,15 +112,46 @@ def test_a_spool_goes_on_in_the_next_file(store: SqliteStore) -> None:
     assert paths(store) == []
 
 
-def test_drained_records_are_not_read_again(store: SqliteStore) -> None:
-    """Not even when the run has been pruned since: it does not come back from the dead."""
+@pytest.mark.parametrize("how", ["prune", "delete"])
+def test_a_deleted_run_does_not_come_back(store: SqliteStore, how: str) -> None:
+    """Not from the spool of its owner either, if that is killed: the store remembers the id until the owner is forgotten."""
+    owner = Owner(owner_id=OWNER.hex(), place="", pid=1, born="", lease=1.0)
+    store.beat(owner)
+    store.append(OWNER.hex(), [pack("r", 1, numbered("r", ["run.start", "run.end"]))])
     spool = spool_at(store)
-    put_run(spool, 5)
-    spool.file.mark_drained(spool.file.pos)
+    put_run(spool, 2)
     put_run(spool, 1, "s", slot=2)
+    assert (store.prune(before=None, keep_last=None) if how == "prune" else store.delete(["r"])) == ["r"]
     report = drain(store, OWNER.hex(), paths(store))
-    assert (report.events, report.runs) == (1, ("s",))
+    assert (report.events, report.runs, report.problem) == (1, ("s",), None)
     assert store.run("r") is None
+    assert store.deleted(OWNER.hex()) == {"r"}
+    assert store.deleted("another") == set()
+    store.forget(OWNER.hex())
+    assert store.deleted(OWNER.hex()) == set()
+
+
+def test_deleted_runs_are_forgotten_with_time(store: SqliteStore) -> None:
+    """While an owner lives, for ten heartbeats: by then no spool file of its holds the run any more."""
+    for beats in range(12):
+        store.beat(Owner(owner_id=OWNER.hex(), place="", pid=1, born="", lease=1.0, beats=beats))
+        if not beats:
+            store.append(OWNER.hex(), [pack("r", 1, numbered("r", ["run.start"]))])
+            store.delete(["r"])
+        assert store.deleted(OWNER.hex()) == ({"r"} if beats <= 10 else set())
+
+
+@pytest.mark.parametrize("drained", [0, 500, 1 << 14, 1 << 40])
+def test_what_a_spool_says_to_be_stored_is_not_believed(store: SqliteStore, drained: int) -> None:
+    """One flipped bit there would have dropped all of it without a word: only the store knows what it has."""
+    store.append(OWNER.hex(), [pack("r", 1, numbered("r", ["llm.ai.delta"] * 3))])
+    spool = spool_at(store)
+    put_run(spool, 50)
+    spool.file.mark_drained(drained)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert (report.events, report.found, report.problem) == (47, 50, None)
+    assert seqs(store) == list(range(1, 51))
+    assert paths(store) == []
 
 
 def test_an_event_taken_back_does_not_count(store: SqliteStore) -> None:
@@ -134,40 +171,209 @@ def test_a_record_without_its_length_does_not_exist(store: SqliteStore) -> None:
     """What a kill leaves behind is no damage: nothing is reported, what came before counts."""
     spool = spool_at(store)
     put_run(spool, 3)
-    spool.file.map[spool.file.pos + 8 : spool.file.pos + 20] = b"half of one "
-    struct.pack_into("@I", spool.file.map, spool.file.pos, 12345)  # the checksum is written first
+    body = struct.pack("<IIqB", 1, 4, 1_700_000_000_004, TEXT) + b'"half of o'
+    spool.file.map[spool.file.pos + 8 : spool.file.pos + 8 + len(body)] = body
     report = drain(store, OWNER.hex(), paths(store))
     assert (report.events, report.problem) == (3, None)
 
 
-@pytest.mark.parametrize("damage", ["a flipped bit", "a lost page", "a length too long"])
-def test_a_torn_spool_is_read_up_to_its_last_whole_record(
-    store: SqliteStore, damage: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("with_checksum", [True, False])
+def test_a_whole_record_without_its_length_is_taken(store: SqliteStore, with_checksum: bool) -> None:
+    """Killed in the last instant of an append, or eight zero bytes of a bad disk at the end of a spool: no event is lost."""
+    spool = spool_at(store)
+    put_run(spool, 3)
+    last = spool.file.pos
+    assert spool.put(1, 4, 1_700_000_000_004, TEXT, b'"t4 "')
+    spool.file.map[last + (4 if with_checksum else 0) : last + 8] = bytes(4 if with_checksum else 8)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert (report.events, report.problem) == (4, None)
+    assert [event.data["text"] for event in store.read("r", 3, None)] == ["t4 "]
+
+
+def whole(store: SqliteStore, run_id: str = "r") -> list[int]:
+    """What there is of a run, whatever is missing between."""
+    seqs: list[int] = []
+    while True:
+        try:
+            found = store.read(run_id, seqs[-1] if seqs else 0, None)
+        except EventsMissing as gap:
+            if gap.after <= (seqs[-1] if seqs else 0):
+                found = store.read(run_id, gap.found - 1, None)
+            else:
+                found = store.read(run_id, seqs[-1] if seqs else 0, gap.after - (seqs[-1] if seqs else 0))
+        if not found:
+            return seqs
+        seqs += [event.seq for event in found]
+
+
+@pytest.mark.parametrize(
+    ("damage", "missing"),
+    [("a flipped bit", 1), ("a lost page", 130), ("a length too long", 1), ("a zero length", 1), ("no prefix", 0)],
+)
+def test_what_follows_a_torn_record_is_kept(
+    store: SqliteStore, damage: str, missing: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By its checksum; reported with the place; the file is kept for whoever wants to look."""
+    """The next whole record is found by its checksum. What is missing is reported, and counted in the run; other runs lack
+    nothing; the file is kept for whoever wants to look."""
     spool = spool_at(store)
     put_run(spool, 300)
+    put_run(spool, 5, "other", slot=2)
     data = spool.file.map
+    where = data.find(b'"t200 "') - 25
     if damage == "a flipped bit":
-        data[9_000] ^= 1
+        data[where + 27] ^= 1
     elif damage == "a lost page":
-        data[8192:12288] = bytes(4096)
-    else:
-        where = data.find(b'"t200 "') - 25
+        data[4096:8192] = bytes(4096)
+    elif damage == "a length too long":
         struct.pack_into("@I", data, where + 4, 1 << 30)
+    elif damage == "a zero length":
+        data[where + 4 : where + 12] = bytes(8)
+    else:
+        data[where : where + 8] = bytes(8)
     with caplog.at_level(logging.ERROR):
         report = drain(store, OWNER.hex(), paths(store))
-    kept = seqs(store)
+    kept = whole(store)
+    assert abs(300 - len(kept) - missing) < 5
+    assert kept == sorted(set(kept))
+    assert (kept[0], kept[-1]) == (1, 300)
+    assert seqs(store, "other") == [1, 2, 3, 4, 5]
+    run = store.run("r")
+    assert run is not None
+    assert (run.lost, run.last_seq) == (300 - len(kept), 300)
+    assert report.events == len(kept) + 5
     assert report.problem is not None
-    assert "torn" in report.problem or damage == "a lost page"
-    assert 150 < len(kept) < 300
-    assert kept == list(range(1, len(kept) + 1))
-    assert report.events == len(kept)
+    assert ("missing" if damage == "no prefix" else "torn") in report.problem
     assert report.problem in caplog.text
     assert paths(store) == []
-    damaged = list(store.path.parent.glob("*-damaged"))
-    assert len(damaged) == 1
-    assert drain(store, OWNER.hex(), paths(store)).events == 0
+    (damaged,) = store.path.parent.glob("*-damaged")
+    again = drain(store, OWNER.hex(), [damaged], by_hand=True)
+    assert (again.events, again.found) == (0, report.found)
+    assert store.run("r") == run
+    assert damaged.exists()
+
+
+def test_behind_a_torn_record_an_unknown_call_is_not_made_up(store: SqliteStore) -> None:
+    """A lost page may have held the word that the run went on with another call: what comes then belongs to none."""
+    spool = spool_at(store)
+    put_run(spool, 2)
+    assert spool.put(1, 2, 0, CALL, b'"first"')
+    assert spool.put(1, 3, 0, TEXT, b'"of the first"')
+    begin = spool.file.pos
+    assert spool.put(1, 4, 0, TEXT, b'"of the first"')
+    assert spool.put(1, 4, 0, CALL, b'"second"')
+    assert spool.put(1, 5, 0, TEXT, b'"of the second"')
+    end = spool.file.pos
+    assert spool.put(1, 6, 0, TEXT, b'"of the second"')
+    assert spool.put(1, 6, 0, CALL, b'"third"')
+    assert spool.put(1, 7, 0, TEXT, b'"of the third"')
+    spool.file.map[begin:end] = bytes(end - begin)
+    report = drain(store, OWNER.hex(), paths(store))
+    assert "events 4 to 5 are missing" in (report.problem or "")
+    assert [(event.seq, event.call_id) for event in store.read("r", 5, None)] == [(6, None), (7, "third")]
+    assert store.read("r", 2, 1)[0].call_id == "first"
+
+
+def test_text_does_not_pass_for_a_record(store: SqliteStore) -> None:
+    """A user who writes the bytes of a record into a message gets a message: JSON has no such bytes."""
+    spool = spool_at(store)
+    put_run(spool, 1)
+    body = struct.pack("<IIqB", 1, 2, 0, TEXT) + b'"forged"'
+    forged = struct.pack("@II", zlib.crc32(body), len(body)) + body
+    place = spool.file.pos
+    assert spool.put(1, 2, 0, TEXT, json.dumps(forged.decode("latin1")).encode())
+    assert spool.put(1, 3, 0, TEXT, b'"t3"')
+    spool.file.map[place] ^= 1
+    drain(store, OWNER.hex(), paths(store))
+    assert whole(store) == [1, 3]
+
+
+def test_the_order_of_files_is_that_of_their_events(store: SqliteStore) -> None:
+    """Where the header says something else, which no checksum covers, the events decide."""
+    spool = spool_at(store)
+    for first in (1, 11, 21):
+        put_run(spool, 10, first=first)
+        assert spool.rotate(0, lambda: False)
+    for turn, path in zip((9, 1, 4, 2), paths(store), strict=True):
+        data = bytearray(path.read_bytes())
+        struct.pack_into("<Q", data, 72, turn)
+        path.write_bytes(data)
+    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert seqs(store) == list(range(1, 31))
+
+
+def test_a_store_that_is_behind_takes_what_the_spool_has(store: SqliteStore) -> None:
+    """A lost -wal: events 1 to 7 were stored once, and the spool goes on with 8. Nothing is refused, and the gap is said."""
+    spool = spool_at(store)
+    put_run(spool, 3, first=8)
+    put_run(spool, 2, "s", slot=2, first=4)
+    store.append(OWNER.hex(), [pack("s", 1, numbered("s", ["run.start", "llm.ai.delta"]))])
+    report = drain(store, OWNER.hex(), paths(store))
+    assert report.events == 5
+    assert "run r: events 1 to 7 are missing" in (report.problem or "")
+    assert "run s: event 3 is missing" in (report.problem or "")
+    assert [(run.run_id, run.lost, run.last_seq) for run in store.runs(thread_id=None, status=None, limit=None)] == [
+        ("r", 7, 10),
+        ("s", 1, 5),
+    ]
+    with pytest.raises(EventsMissing, match="0 is followed by 8"):
+        store.read("r", 0, None)
+    assert whole(store) == [8, 9, 10]
+    assert whole(store, "s") == [1, 2, 4, 5]
+    store.tidy()
+    assert whole(store, "s") == [1, 2, 4, 5]
+
+
+def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
+    """One whose header was damaged, say, and that somebody names: what is in the gap is taken, and nothing else."""
+    first, second = spool_at(store), Spool(store.path, store.store_id, b"p" * 16, limit=1 << 20, size=1 << 14)
+    put_run(second, 3, first=8)
+    put_run(second, 2, first=14)
+    assert drain(store, OWNER.hex(), [second.file.path]).events == 5
+    assert store.run("r").lost == 10
+    about = json.dumps({"run_id": "r", "epoch": 1}).encode()
+    assert first.put(1, 0, 0, OPEN, about)
+    assert first.put(1, 1, 1_700_000_000_001, VALUE, b'["run.start",{"thread_id":"t"}]')
+    assert first.put(1, 1, 0, CALL, b'"c"')
+    for seq in range(2, 13):
+        assert first.put(1, seq, 1_700_000_000_000 + seq, TEXT, b'"late %d"' % seq)
+    report = drain(store, OWNER.hex(), [first.file.path], by_hand=True)
+    assert (report.events, report.found, report.problem) == (9, 12, None)
+    assert whole(store) == [*range(1, 13), 14, 15]
+    events = store.read("r", 0, 12)
+    assert [event.data.get("text") for event in events[1:12]] == [
+        *[f"late {seq}" for seq in range(2, 8)],
+        *[f"t{seq} " for seq in range(8, 11)],
+        "late 11",
+        "late 12",
+    ]
+    assert {event.call_id for event in events[1:7]} == {"c"}
+    assert {event.call_id for event in events[7:10]} == {None}
+    run = store.run("r")
+    assert (run.lost, run.thread_id, run.last_seq) == (1, "t", 15)
+    again = drain(store, OWNER.hex(), [first.file.path], by_hand=True)
+    assert (again.events, again.found, again.problem) == (0, 12, None)
+    store.tidy()
+    assert whole(store) == [*range(1, 13), 14, 15]
+
+
+def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> None:
+    """One of somebody else, without the verbs of `Restoring`: what it cannot take is counted, and stays in the file."""
+
+    class Plain(FaultyStore):
+        def __getattr__(self, name: str) -> Any:
+            if name in ("restore", "stored", "deleted"):
+                raise AttributeError(name)
+            return super().__getattr__(name)
+
+    spool = spool_at(store)
+    put_run(spool, 3, first=8)
+    put_run(spool, 5, "good", slot=2)
+    store.append(OWNER.hex(), [pack("good", 1, numbered("good", ["run.start", "llm.ai.delta"]))])
+    report = drain(Plain(store), OWNER.hex(), paths(store))
+    assert report.events == 3
+    assert "3 events of run r were not kept" in (report.problem or "")
+    assert seqs(store, "good") == [1, 2, 3, 4, 5]
+    assert len(list(store.path.parent.glob("*-damaged"))) == 1
 
 
 def test_a_truncated_spool_is_told_from_a_torn_one(store: SqliteStore) -> None:
@@ -180,17 +386,16 @@ def test_a_truncated_spool_is_told_from_a_torn_one(store: SqliteStore) -> None:
     for size in range(128, len(content), 97):
         path.write_bytes(content[:size])
         scan = SpoolScan(path)
-        records = [record for record, _ in scan.records()]
-        assert scan.problem is not None
-        assert "truncated" in scan.problem
-        assert f"{size} of {len(content)}" in scan.problem
+        records = list(scan.records({}))
+        assert "truncated" in scan.problems[0]
+        assert f"{size} of {len(content)}" in scan.problems[0]
         assert len(records) >= last
         last = len(records)
     assert last == 301
 
 
 def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
-    """A file is missing in the middle: what comes after it cannot be placed, is counted, and other runs are not hurt."""
+    """A file is missing in the middle: what comes after it is kept, what is missing is counted, other runs are not hurt."""
     spool = spool_at(store)
     put_run(spool, 10)
     spool.rotate(0, lambda: False)
@@ -200,9 +405,9 @@ def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
     put_run(spool, 5, "other", slot=2)
     paths(store)[1].unlink()
     report = drain(store, OWNER.hex(), paths(store))
-    assert seqs(store) == list(range(1, 11))
+    assert whole(store) == [*range(1, 11), *range(21, 31)]
     assert seqs(store, "other") == [1, 2, 3, 4, 5]
-    assert report.problem == "10 events of run r were not kept: the events after seq 10 are missing"
+    assert report.problem == "run r: events 11 to 20 are missing, in the store and in the spool"
 
 
 class Overtaken(FaultyStore):
@@ -311,6 +516,53 @@ def test_an_open_journal_reports_what_it_found(db: Path) -> None:
         (report,) = journal.recovered
         assert (report.owner_id, report.events, report.runs) == (OWNER.hex(), 7, ("r",))
         assert len(journal.read("r")) == 7
+
+
+# --- many events ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_stored_already_costs_no_transaction(store: SqliteStore) -> None:
+    """Neither one for each event, nor a look for each run: of 60,000 events that took a minute in the constructor."""
+    spool = spool_at(store, size=1 << 20, limit=1 << 24)
+    for slot in range(1, 31):
+        store.append(OWNER.hex(), [pack(f"r{slot}", 1, numbered(f"r{slot}", ["llm.ai.delta"] * 50))])
+    for first in (1, 26):
+        for slot in range(1, 31):
+            put_run(spool, 25, f"r{slot}", slot, first)
+    faulty = FaultyStore(store)
+    report = drain(faulty, OWNER.hex(), paths(store))
+    assert (report.events, report.found, report.problem) == (0, 1_500, None)
+    assert faulty.calls.count("stored") == 1
+    assert faulty.calls.count("append") <= 1
+    assert set(faulty.calls) <= {"append", "stored", "deleted", "owners"}
+
+
+def test_what_is_not_stored_is_stored_in_large_transactions(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the runs are mixed in the spool."""
+    monkeypatch.setattr(_recover, "_BATCH", 1_000)
+    spool = spool_at(store, size=1 << 20, limit=1 << 24)
+    for first in range(1, 101, 10):
+        for slot in range(1, 31):
+            put_run(spool, 10, f"r{slot}", slot, first)
+    faulty = FaultyStore(store)
+    report = drain(faulty, OWNER.hex(), paths(store))
+    assert (report.events, len(report.runs), report.problem) == (3_000, 30, None)
+    assert faulty.calls.count("append") <= 4
+    assert all(seqs(store, f"r{slot}") == list(range(1, 101)) for slot in range(1, 31))
+
+
+def test_a_long_import_tells_its_progress(
+    db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line every five seconds, for whoever wonders why the program does not begin; a short import says nothing."""
+    for patience, says in ((5.0, False), (0.0, True)):
+        monkeypatch.setattr(_recover, "_TELL_AFTER", patience)
+        store = SqliteStore(db)
+        put_run(spool_at(store), 7, f"r{patience}")
+        store.close()
+        RunJournal(db).close()
+        assert ("importing into sqlite://" in caplog.text) is says
+    assert "7 events stored" in caplog.text
 
 
 # --- where there can be none ------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ Examples:
   runjournal check
   runjournal check --json | jq -r .what
 
-Looks for gaps, runs that are not settled, open pairs of tool calls and results, and damage of the file.
+Looks for gaps, runs that are not settled, open pairs of tool calls and results, damage of the file, and files that others
+could read.
 """
 _PRUNE = """\b
 Examples:

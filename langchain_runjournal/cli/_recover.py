@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, redirect_stdout
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -22,6 +23,7 @@ from ..errors import RunNotFound
 from ..events import GRAPH, PROBLEM, Event, Run, RunStatus
 from ._find import owner_of
 from ._settings import Problem, Settings, common, option
+from ._spool import recover_spool
 from ._words import one_line
 
 if TYPE_CHECKING:
@@ -33,10 +35,13 @@ _EPILOG = """\b
 Examples:
   runjournal recover
   runjournal recover --graph my_app.agent:graph
+  runjournal recover --spool runs.db-spool-...-damaged
 
 Without a graph: brings in what killed processes left, and ends their runs that no graph has to settle. The others are
 named: 1 while some are left. `module:attribute` is looked up from the current directory; it may be a compiled graph
 with a checkpointer, a function that gives one, or a context manager (also an async one) that does.
+
+--spool takes what a file that was kept as damaged has and the journal lacks; the file stays. Twice is harmless.
 """
 _LOOK: Final = 0.2
 _REASONS: Final = 3
@@ -45,13 +50,20 @@ _REASONS: Final = 3
 @click.command(epilog=_EPILOG, short_help="End and settle what killed processes left.")
 @option("--graph", metavar="MODULE:ATTRIBUTE", help="The graph whose threads are to be settled.")
 @option("--adopt", is_flag=True, help="With --graph: also runs of an earlier version of a graph without a name of its own.")
+@option("--spool", type=click.Path(dir_okay=False, path_type=Path), help="Only bring in this spool file.")
 @common
 @click.pass_obj
-def recover(settings: Settings, graph: str | None, adopt: bool) -> int:
+def recover(settings: Settings, graph: str | None, adopt: bool, spool: Path | None) -> int:
     """End the runs of killed processes, and settle their threads if their graph is given."""
     if adopt and graph is None:
         raise click.UsageError("--adopt needs --graph: it says that runs of an earlier version are that graph's.")
+    if spool is not None and graph is not None:
+        raise click.UsageError("--spool and --graph are two steps: bring the file in first, then recover with the graph.")
+    if spool is not None and not spool.exists():
+        raise Problem(f"There is no file {spool}. `runjournal check` names those that were kept.")
     with settings.open() as journal:
+        if spool is not None:
+            return recover_spool(settings, journal, spool)
         with settings.spinner("Looking for runs whose process is gone"):
             _wait_for_verdicts(journal)
         name: str | None = None

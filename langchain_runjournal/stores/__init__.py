@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from .._arguments import choice
@@ -36,6 +36,34 @@ class Owner:
     """Seconds without a heartbeat after which others, who cannot look up the pid, take it for gone."""
     beats: int = 0
     """Heartbeats so far. A counter, not a time: it needs no clock that two machines agree on."""
+
+
+class StoredRun(NamedTuple):
+    """Whose a run is, as the store has it, and its last event."""
+
+    owner: str | None
+    epoch: int
+    last: int
+    gaps: tuple[tuple[int, int], ...] = ()
+    """The first and the last event of what is missing before that one."""
+
+
+class Restoring(Protocol):
+    """What a store with a `path` should be able to do besides, so that nothing is lost that a spool still has.
+
+    Without `restore`, what comes behind a gap is refused and its file kept; without `stored`, each run is asked for by
+    itself; without `deleted`, a run comes back that was deleted shortly before its owner was killed.
+    """
+
+    def restore(self, owner_id: str, segments: Sequence[Segment]) -> None:
+        """Same as `Store.append`, for what is left of runs whose earlier events are gone: a gap before a segment stays, and
+        is counted in `Run.lost`; a segment that lies in a gap fills it. `Store.read` raises `EventsMissing` at a gap."""
+
+    def stored(self, run_ids: Collection[str]) -> Mapping[str, StoredRun]:
+        """What there is of these runs. Those that are not there are left out."""
+
+    def deleted(self, owner_id: str) -> Collection[str]:
+        """The runs of `owner_id` that were deleted or pruned while its spool may still hold them: until it is forgotten."""
 
 
 class Store(Protocol):

@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from ._sqlite_owners import bury
+
 logger = logging.getLogger("langchain_runjournal")
 
 _PRUNABLE: Final = (
@@ -40,6 +42,7 @@ def erase(con: sqlite3.Connection, run_ids: Collection[str]) -> list[str]:
 
 def remove(con: sqlite3.Connection, runs: Sequence[int]) -> None:
     """Delete the rows of runs that have none in `live`. The runs are given by their numbers."""
+    bury(con, runs)
     for table in ("segments", "runs"):
         con.executemany(f"DELETE FROM {table} WHERE run = ?", [(run,) for run in runs])
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from .. import _access
 from ..errors import (
     ForeignDatabase,
     NotADatabase,
@@ -22,6 +23,7 @@ from ..errors import (
     StoreNotWritable,
     StoreTooNew,
 )
+from ._sqlite_make import make, sweep
 from ._sqlite_runs import INDEX, is_no_text
 
 APPLICATION_ID: Final = 1380601420
@@ -64,24 +66,38 @@ def _hint(reason: str) -> str:
     return "Look at the disk and its permissions"
 
 
-def prepare(path: Path, busy_timeout: float) -> bytes:
-    """Make sure that the file is a journal of a version that we know, create or upgrade it, and return its store id."""
+def prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
+    """Make sure that the file is a journal of a version that we know, create or upgrade it. Returns its store id, and what
+    others might have done with it (see `_access.mend`)."""
     # One at a time: nobody in this process may open a file that is just being created, see `_check_place`.
     with _preparing, translated(path):
         return _prepare(path, busy_timeout)
 
 
-def _prepare(path: Path, busy_timeout: float) -> bytes:
+def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
     _check_place(path)
+    _check_file(path, busy_timeout)
+    _access.check(path)
     if path.stat().st_size or Path(f"{path}-wal").exists():
-        # Looked at through a connection that cannot write: closing any other one might change a file that is not ours.
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=busy_timeout)) as con:
+        # Looked at through a connection that cannot write: closing any other one might change a file that is not ours. Only
+        # what a killed process left in the middle of a transaction has to be rolled back before anything can be read.
+        mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
             _check_owner(con, path)
+    exposed = _access.mend(path)  # not before: now it is known not to be somebody else's
     with closing(connect(path, busy_timeout)) as con:
         _check_owner(con, path)
         _set_wal(con, busy_timeout)
         create(con)
-        return bytes(con.execute("SELECT value FROM facts WHERE name = 'store_id'").fetchone()[0])
+        return bytes(fact(con, path, "store_id")), exposed
+
+
+def fact(con: sqlite3.Connection, path: Path, name: str) -> Any:
+    """A fact that every journal has. One that lacks it is damaged."""
+    found = con.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    if found is None:
+        raise StoreCorrupt(path=str(path), reason=f"it lacks its {name}")
+    return found[0]
 
 
 def _check_place(path: Path) -> None:
@@ -91,21 +107,40 @@ def _check_place(path: Path) -> None:
         raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} does not exist, create it first")
     if not os.access(path.parent, os.W_OK):
         raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} is not writable for this user")
+    # A file that is there is not opened here, not even to look at its first bytes: closing it again would take from SQLite,
+    # in this very process, the locks by which other processes see that the file is in use. The next one to close it would
+    # then delete the -wal file under our feet, and with it what we write from there on.
+    if not os.path.lexists(path):
+        try:
+            make(path, _fill)
+        except OSError as exc:
+            raise StoreNotWritable(path=str(path), reason=exc.strerror or str(exc)) from exc
+    sweep(path)
+
+
+def _fill(con: sqlite3.Connection) -> None:
+    create(con)
+    con.execute("PRAGMA journal_mode = WAL").fetchone()
+
+
+def _has_content(path: Path) -> bool:
     try:
-        # Only the owner may read what users wrote to a model. SQLite gives its -wal and -shm files the same mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        # Not opened here, not even to look at its first bytes: closing it again would take from SQLite, in this very
-        # process, the locks by which other processes see that the file is in use. The next one to close it would then
-        # delete the -wal file under our feet, and with it what we write from there on.
-        _check_file(path)
-    except OSError as exc:
-        raise StoreNotWritable(path=str(path), reason=exc.strerror or str(exc)) from exc
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, busy_timeout: float) -> None:
     if not os.access(path, os.R_OK | os.W_OK):
         raise StoreNotWritable(path=str(path), reason="the file is not writable for this user")
+    deadline = time.monotonic() + busy_timeout
+    while not path.stat().st_size and _has_content(wal := Path(f"{path}-wal")):
+        # SQLite would delete the -wal file, and with it what only that one holds. Another process may be doing just that,
+        # on purpose: see `make`.
+        if time.monotonic() > deadline:
+            reason = f"it is empty, and {wal.name} is not: if nothing is to be kept, delete both"
+            raise StoreCorrupt(path=str(path), reason=reason)
+        time.sleep(0.01)
     if 0 < path.stat().st_size < _SMALLEST:
         raise NotADatabase(path=str(path), reason="it is too short to be one")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from .. import _fold
-from .._segments import Damaged, Segment, last_call, merge, trim
+from .._segments import Damaged, Segment, last_call, merge, pack, trim, unpack
 from ..errors import RunFenced, SeqGap, StoreCorrupt
 from ..events import Run
-from ._sqlite_runs import LAST_SEGMENT, RUN, run_of, run_row
+from ._sqlite_runs import LAST_SEGMENT, RUN, missing, run_of, run_row
 
 _LONG_ROW: Final = 500
 _ROW_BYTES: Final = 25  # what a row takes besides its text
@@ -71,10 +71,11 @@ class Known:
 class Batch:
     """One append, inside its transaction."""
 
-    def __init__(self, con: sqlite3.Connection, owner_id: str, known: dict[str, Known]) -> None:
+    def __init__(self, con: sqlite3.Connection, owner_id: str, known: dict[str, Known], *, gaps: bool = False) -> None:
         self._con = con
         self._owner_id = owner_id
         self._known = known
+        self._gaps = gaps
         self._fenced: list[str] = []
         self._live: list[tuple[int, int, int, int, int, str, str, str]] = []
         self.adopted: set[str] = set()
@@ -92,10 +93,13 @@ class Batch:
             return
         if first != known.last + 1:
             if first > known.last:
-                raise SeqGap(run_id=run_id, last=known.last, first=first)
-            if last <= known.last:
-                return
-            segment = trim(segment, known.last)
+                self._leave_gap(known, run_id, first)
+            else:
+                if self._gaps:
+                    self._fill(known, segment)
+                if last <= known.last:
+                    return
+                segment = trim(segment, known.last)
         if marks:
             self._mark(known.run, segment)
         known.last = last
@@ -129,17 +133,21 @@ class Batch:
         # overtake what arrived.
         parts = [segment]
         if known.in_live:
-            self._flush()
-            rows = self._con.execute(READ_LIVE, (0, known.run, 0)).fetchall()
-            self._con.execute("DELETE FROM live WHERE run = ?", (known.run,))
-            parts = [*(Segment(segment.run_id, 0, *row[:7]) for row in rows), segment]
+            parts = [*self._take_from_live(known, segment.run_id), segment]
         known.tidied()
         put_to_rest(self._con, known.run, parts)
+
+    def _take_from_live(self, known: Known, run_id: str) -> list[Segment]:
+        self._flush()
+        rows = self._con.execute(READ_LIVE, (0, known.run, 0)).fetchall()
+        self._con.execute("DELETE FROM live WHERE run = ?", (known.run,))
+        known.tidied()
+        return [Segment(run_id, 0, *row[:7]) for row in rows]
 
     def _look_up(self, segment: Segment) -> Known:
         row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run_id = ?", (segment.run_id,)).fetchone()
         if row is None:
-            if segment.first != 1:
+            if segment.first != 1 and not self._gaps:
                 raise SeqGap(run_id=segment.run_id, last=0, first=segment.first)
             run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
             self.begun.add(segment.run_id)
@@ -151,9 +159,32 @@ class Batch:
             last = found[0] if found else 0
         return Known(row[9], row[3], row[4], last)
 
-    def _mark(self, number: int, segment: Segment) -> None:
+    def _leave_gap(self, known: Known, run_id: str, first: int) -> None:
+        """Go on behind events that are gone, if that was asked for. The run says how many they are."""
+        if not self._gaps:
+            raise SeqGap(run_id=run_id, last=known.last, first=first)
+        run = run_of(self._con.execute(f"SELECT {RUN} FROM runs WHERE run = ?", (known.run,)).fetchone())
+        run = replace(run, lost=run.lost + first - known.last - 1)
+        self._con.execute(_UPDATE_RUN, (*run_row(run), known.run))
+        known.last, known.call = first - 1, ""
+
+    def _fill(self, known: Known, segment: Segment) -> None:
+        """Put what a segment has of events that were gone into their places."""
+        number = known.run
+        self._flush()
+        gaps = list(missing(self._con, number, segment.first, min(segment.last, known.last)))
+        if gaps and (there := self._take_from_live(known, segment.run_id)):
+            put_to_rest(self._con, number, there)
+        for first, end in gaps:
+            events = [event for event in unpack(segment, first - 1) if event.seq <= end]
+            part = pack(segment.run_id, segment.epoch, events)
+            self._con.execute(_INSERT_SEGMENT, (number, *part[2:9]))
+            self._mark(number, part, found=len(events))
+
+    def _mark(self, number: int, segment: Segment, *, found: int = 0) -> None:
         row = self._con.execute(f"SELECT {RUN} FROM runs WHERE run = ?", (number,)).fetchone()
         run = run_of(row)
+        run = replace(run, lost=run.lost - found) if found else run
         for mark in segment.marks:
             run = _fold.advance(run, mark)
         self._con.execute(_UPDATE_RUN, (*run_row(run), number))

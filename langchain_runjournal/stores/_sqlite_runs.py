@@ -36,7 +36,11 @@ UNSETTLED: Final = {
     for of_thread in (False, True)
 }
 LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
-_LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
+_RANGES: Final = (
+    "SELECT first, last FROM segments WHERE run = :run AND last >= :first AND first <= :last"
+    " UNION ALL SELECT first, last FROM live WHERE run = :run AND last >= :first AND first <= :last ORDER BY first"
+)
+LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _NUMBERED: Final = f"SELECT {RUN} FROM runs WHERE run = ?"
 _ID: Final = "SELECT run_id FROM runs WHERE run = ?"
 _Why = dict[str, str]
@@ -92,7 +96,7 @@ def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tup
     With their last seq, which no row holds: it would have to be written with every batch.
     """
     rows, damaged = _rows(con, sql, values)
-    lasts: dict[int, int] = dict(con.execute(_LASTS).fetchall()) if rows else {}
+    lasts: dict[int, int] = dict(con.execute(LASTS).fetchall()) if rows else {}
     runs = []
     for row in rows:
         last = lasts.get(row[9])
@@ -104,6 +108,16 @@ def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tup
         except (TypeError, ValueError) as exc:
             damaged[str(row[0])] = str(exc)
     return runs, damaged
+
+
+def missing(con: sqlite3.Connection, run: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The parts of `first` to `last` of which the run, given by its number, has no event."""
+    for begin, end in con.execute(_RANGES, {"run": run, "first": first, "last": last}).fetchall():
+        if begin > first:
+            yield first, begin - 1
+        first = max(first, end + 1)
+    if first <= last:
+        yield first, last
 
 
 def damaged_runs(con: sqlite3.Connection) -> Iterator[str]:

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from .. import _access
 from .._segments import Damaged, Segment, unpack
 from ..errors import EventsMissing, StoreClosed, StoreCorrupt, WouldDeadlock
 from ..events import Event, Run
-from . import Owner, Synchronous
+from . import Synchronous
 from ._sqlite_beside import OpenFiles
 from ._sqlite_check import problems
 from ._sqlite_erase import empty_wal, erase, prunable, remove, vacuum
-from ._sqlite_file import connect, prepare, translated
+from ._sqlite_file import connect, fact, prepare, translated
+from ._sqlite_listing import Listing
 from ._sqlite_owners import Owners
 from ._sqlite_rows import (
     CLAIM,
@@ -47,7 +49,7 @@ _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last 
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
-class SqliteStore(Owners):
+class SqliteStore(Listing, Owners):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with
@@ -55,13 +57,14 @@ class SqliteStore(Owners):
     """
 
     def __init__(self, path: Path, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0) -> None:
+        _access.check_links(path)
         # Resolved once: the process may change its directory, and two names of one file must mean one journal.
         self.path: Path | None = Path(os.path.realpath(path))
         self._path = self.path
         self.url = f"sqlite:///{quote(self._path.as_posix().lstrip('/'))}"
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
-        self.store_id = prepare(self._path, busy_timeout)
+        self.store_id, self.exposed = prepare(self._path, busy_timeout)
         self._files = OpenFiles(self._path)
         self._closed = False
         self._begin()
@@ -112,11 +115,18 @@ class SqliteStore(Owners):
 
     def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
         """Keep the segments, all or none, in one transaction."""
+        self._append(owner_id, segments, gaps=False)
+
+    def restore(self, owner_id: str, segments: Sequence[Segment]) -> None:
+        """The same for what is left of runs whose earlier events are gone (see `Restoring`)."""
+        self._append(owner_id, segments, gaps=True)
+
+    def _append(self, owner_id: str, segments: Sequence[Segment], *, gaps: bool) -> None:
         with self._transaction() as con:
-            turns = con.execute("SELECT value FROM facts WHERE name = 'turns'").fetchone()[0]
+            turns = fact(con, self._path, "turns")
             if turns != self._turns or len(self._known) > _REMEMBERED:
                 self._known.clear()
-            batch = Batch(con, owner_id, self._known)
+            batch = Batch(con, owner_id, self._known, gaps=gaps)
             for segment in segments:
                 batch.add(segment)
             batch.finish()
@@ -166,13 +176,6 @@ class SqliteStore(Owners):
             if won:
                 self._turn(con)
             return won
-
-    def beat(self, owner: Owner) -> None:
-        """Note that the owner lives."""
-        self._owner_ids.add(owner.owner_id)
-        row = (owner.owner_id, owner.place, owner.pid, owner.born, owner.lease, owner.beats)
-        with self._transaction() as con:
-            con.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""

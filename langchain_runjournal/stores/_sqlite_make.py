@@ -1,0 +1,84 @@
+"""A new journal: made whole under another name, then linked into its place, so that no process ever sees a half of it.
+
+A process can be killed at any moment of that. Before the link there is no journal yet, and the next process makes its own;
+what the killed one left beside it is removed when it is a minute old.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger("langchain_runjournal")
+
+_OLD: Final = 60.0
+_SIDES: Final = ("", "-journal", "-wal", "-shm")
+_NO_LINKS: Final = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EACCES, errno.EXDEV}
+_ATTEMPTS: Final = 3
+
+
+def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Put a new database at `path`, unless another process was faster: then that one's is there. May raise `OSError`."""
+    if Path(f"{path}-wal").exists():
+        # Of a database that was deleted. SQLite would replay it into ours; beside an empty file it deletes it, under its own
+        # locks, which we could not do safely ourselves.
+        logger.warning("%s-wal is left of a database that is gone: it is deleted", path)
+        return _in_place(path, fill)
+    for attempt in range(_ATTEMPTS):
+        fresh = path.with_name(f"{path.name}-new-{uuid.uuid4().hex}")
+        # Only the owner may read what users wrote to a model. SQLite gives its -wal and -shm files the same mode.
+        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            with closing(sqlite3.connect(fresh, isolation_level=None)) as con:
+                con.execute("PRAGMA journal_mode = MEMORY").fetchone()  # without its name, nobody would roll it back
+                fill(con)
+            os.link(fresh, path)
+            return None
+        except FileExistsError:
+            return None
+        except FileNotFoundError:
+            if attempt + 1 == _ATTEMPTS:  # or it took a minute, and another process has removed it
+                raise
+        except OSError as exc:
+            if exc.errno not in _NO_LINKS:
+                raise
+            # A file system without hard links. There a killed process leaves an empty file, or a journal file to be rolled
+            # back: the next process can go on with either.
+            logger.info("%s is made in its place, because its file system has no hard links", path)
+            return _in_place(path, fill)
+        finally:
+            _remove(fresh)
+    return None
+
+
+def sweep(path: Path) -> None:
+    """Remove what processes have left that were killed while they made a new journal here."""
+    name = re.compile(rf"({re.escape(path.name)}-new-[0-9a-f]{{32}})(-journal|-wal|-shm)?")
+    for found in [match for one in os.listdir(path.parent) if (match := name.fullmatch(one))]:
+        with suppress(OSError):  # another process has removed it
+            if time.time() - path.with_name(found[0]).lstat().st_mtime > _OLD:
+                _remove(path.with_name(found[1]))
+
+
+def _in_place(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as con:
+        fill(con)
+
+
+def _remove(fresh: Path) -> None:
+    for side in _SIDES:
+        with suppress(OSError):
+            Path(f"{fresh}{side}").unlink()
