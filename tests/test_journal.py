@@ -836,7 +836,7 @@ def test_close_stores_what_waits_in_the_overflow(db: Path) -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        Event(run_id="odd", kind="run.start", data={"thread_id": "\ud83d", "name": ["n"], "metadata": "m"}),
+        Event(run_id="odd", kind="run.start", data={"thread_id": ["t"], "name": ["\ud83d"], "metadata": "m"}),
         Event(run_id="odd", kind="run.stop", data={"cause": "\ud83d"}),
         Event(run_id="odd", kind="run.lost", data={"events": "many"}),
         Event(run_id="odd", kind="run.lost", data={"events": [1]}),

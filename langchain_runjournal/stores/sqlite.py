@@ -57,7 +57,8 @@ class SqliteStore(Listing, Owners):
     """
 
     def __init__(self, path: Path, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0) -> None:
-        _access.check_links(path)
+        with translated(path):
+            _access.check_links(path)
         # Resolved once: the process may change its directory, and two names of one file must mean one journal.
         self.path: Path | None = Path(os.path.realpath(path))
         self._path = self.path
@@ -65,7 +66,8 @@ class SqliteStore(Listing, Owners):
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self.store_id, self.exposed = prepare(self._path, busy_timeout)
-        self._files = OpenFiles(self._path)
+        with translated(self._path):
+            self._files = OpenFiles(self._path)
         self._closed = False
         self._begin()
 
