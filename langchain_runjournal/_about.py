@@ -11,6 +11,7 @@ from ._evidence import Call, Evidence
 from ._messages import load
 from ._pairs import Known, Request, walk
 from ._settlement import NOTHING_APPLIED
+from ._translate import Data
 from .events import GRAPH, Event, Run, RunStatus
 
 
@@ -52,6 +53,8 @@ class About:
         self.transcript: list[Any] = []
         self.tasks: dict[int, _transcript.Task] = {}
         """By place in the transcript, the task in which a message was said."""
+        self.cuts: dict[int, Data] = {}
+        """By the same place, what its event says of an answer that was cut off."""
         self._evidence = Evidence(run_id, events, reason)
         self._nothing = Known(run_id=run_id, cause=reason)
         self._elsewhere: dict[Call, Known] = {}
@@ -78,6 +81,8 @@ class About:
             found = load(self.run_id, [one.message])
             if found and one.task is not None:
                 self.tasks[len(self.transcript)] = one.task
+            if found and one.cut is not None:
+                self.cuts[len(self.transcript)] = one.cut
             self.transcript += found
 
     def ask(self, message: Any, request: Request) -> Known:

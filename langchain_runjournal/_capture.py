@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 from . import _given, _translate
 from ._because import said
 from ._cut_calls import endpoint_of
+from ._cuts import asks_again
 from ._started import Leftovers
 from ._steps import off_the_loop
 from ._tasks import Tasks
@@ -188,6 +189,8 @@ class Capture(Tasks):
             data.update(self.hear(node, data["message"]))
             if (cut := self.cut_calls.judge(node, response)) is not None:
                 data["cut"] = cut.data()
+                if cut.calls and asks_again.get() and not root.over:
+                    root.scope(node.namespace).failed[node.id] = node.spot
             self._put(root, "llm.ai.response", data, node.id)
             if (scope := root.scopes.get(node.namespace)) is not None:
                 scope.speak(node.id, node.spoken)

@@ -10,6 +10,7 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from ._cut_answers import decided_in, known_of, recorded_cut
@@ -27,6 +28,10 @@ _MOST: Final = 1_000
 
 _RUNS_BACK: Final = 2
 """How many runs of a thread may ask for what a new one takes up: the newest, and the new one itself."""
+
+asks_again: ContextVar[bool] = ContextVar("runjournal_asks_again", default=False)
+"""Whether an answer that is cut off inside of its tool calls is thrown away and asked for again: then the next model call at
+its spot is its next attempt. `ToolPairGuard` sets it."""
 
 logger = logging.getLogger("langchain_runjournal")
 

@@ -17,6 +17,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
 from ._cut_calls import ENDPOINTS, Cut, RawCalls, endpoint_of, find_cut, is_of_calls
+from ._cuts import asks_again
 from ._translate import stream_event_delta
 
 
@@ -99,11 +100,12 @@ register_configure_hook(_listening, inheritable=False)
 
 
 @contextmanager
-def listening() -> Iterator[Heard]:
-    """Hear the model calls that are made in the block."""
+def listening(*, again: bool) -> Iterator[Heard]:
+    """Hear the model calls that are made in the block. `again`: a cut answer is asked for again (see `asks_again`)."""
     heard = Heard()
-    token = _listening.set(heard)
+    token, before = _listening.set(heard), asks_again.set(again)
     try:
         yield heard
     finally:
+        asks_again.reset(before)
         _listening.reset(token)

@@ -51,7 +51,7 @@ class OnCut:
         """Call the model until its answer has come whole, or the policy says what becomes of it."""
         turn = _Turn(request, self._retries)
         while True:
-            with listening() as heard:
+            with listening(again=turn.retries > 0) as heard:
                 response = handler(turn.request)
             if (done := self._judge(turn, response, heard)) is not None:
                 return done
@@ -60,7 +60,7 @@ class OnCut:
         """Same as :meth:`call`."""
         turn = _Turn(request, self._retries)
         while True:
-            with listening() as heard:
+            with listening(again=turn.retries > 0) as heard:
                 response = await handler(turn.request)
             if (done := self._judge(turn, response, heard)) is not None:
                 return done

@@ -350,7 +350,7 @@ class Settler:
             if late:
                 return Plan(add=come_in(thread, about.ask, about.run_id) if by_id else [])
             given = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id, tasks=about.tasks)
-            found = given(applied=about.applied, step=about.step, by_id=by_id, since=about.since)
+            found = given(applied=about.applied, step=about.step, by_id=by_id, since=about.since, cuts=about.cuts)
             found = found if self._threads.shape.can_rewrite else found.at_end()
             return found.of_completed() if about.has_completed else found
 

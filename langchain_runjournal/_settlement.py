@@ -21,9 +21,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ._call_ids import with_ids
+from ._cut_answers import decided_in, marked_as_cut
 from ._pairs import Known, Request, answer, is_ai, open_requests, requests, walk
 from ._partial import MARK, origin_of
 from ._transcript import Task
+from ._translate import Data
 
 _NAMES: Final = uuid.UUID("6d2e2c7a-62a4-5f0e-9d0c-0d5a3a2f4f51")
 NOTHING_APPLIED: Final = -2
@@ -50,7 +52,8 @@ class Plan:
     def of_completed(self) -> Plan:
         """What of it a run lacks that has completed: answers that were cut off, in whose place its tasks gave messages of
         their own. All else is as its graph wants it."""
-        return Plan([one for one in self.add if origin_of(one) == "partial"], self.insert, self.moved_on)
+        add = [one for one in self.add if origin_of(one) == "partial" and not decided_in(one.additional_kwargs)]
+        return Plan(add, self.insert, self.moved_on)
 
     def told(self) -> dict[str, dict[str, Any]]:
         """What an event says of the messages that are written next, by id: what is inserted goes first, alone."""
@@ -74,14 +77,16 @@ def plan(
     by_id: bool = True,
     since: int = 0,
     tasks: Mapping[int, Task] = MappingProxyType({}),
+    cuts: Mapping[int, Data] = MappingProxyType({}),
     step: int | None = None,
 ) -> Plan:
     """What to add to `thread` so that it holds what the run's `transcript` does, with every request answered.
 
     `applied`: the thread is known to hold what the run was given. `by_id`: a message with the id of another one replaces it.
     `since`: how many of the messages of the thread stood there before the run, as far as that is known. `tasks`: by place in
-    the transcript, the task in which a message was said. `step`: the last superstep of the run that was applied, None where
-    that is not known.
+    the transcript, the task in which a message was said. `cuts`: by the same place, what its event says of an answer that
+    was cut off inside of its tool calls. `step`: the last superstep of the run that was applied, None where that is not
+    known.
     """
     stands = _standing(thread, transcript, run_id, since)
     end = max(stands.values(), default=-1) + 1
@@ -105,7 +110,7 @@ def plan(
         is_missing = place > last if task is None else task in left
         # A part of an answer has been in no checkpoint: the graph cannot have taken it out.
         if is_missing or origin_of(message) == "partial":
-            (ours,) = with_ids([_named(message, run_id, place)])
+            (ours,) = with_ids([_named(message, run_id, place, cuts.get(place))])
             if (behind := _instead(thread, transcript, stands, tasks, place)) is not None:
                 found.insert.setdefault(behind, []).append(ours)
                 continue
@@ -229,12 +234,12 @@ def _name(run_id: str, place: int) -> str:
     return f"rjs-{uuid.uuid5(_NAMES, f'{run_id}|{place}')}"
 
 
-def _named(message: Any, run_id: str, place: int) -> Any:
-    """A copy that says where it comes from, with an id that is the same each time."""
+def _named(message: Any, run_id: str, place: int, cut: Data | None) -> Any:
+    """A copy that says where it comes from, and whether it was cut off, with an id that is the same each time."""
     more: dict[str, Any] = {}
     if not message.id:
         more["id"] = _name(run_id, place)
     if origin_of(message) is None:
-        mark = {"v": 1, "origin": "recovered", "run_id": run_id}
-        more["additional_kwargs"] = {**message.additional_kwargs, MARK: mark}
+        kwargs = marked_as_cut(vars(message), cut, run_id)["additional_kwargs"]
+        more["additional_kwargs"] = {MARK: {"v": 1, "origin": "recovered", "run_id": run_id}, **kwargs}
     return message.model_copy(update=more) if more else message
