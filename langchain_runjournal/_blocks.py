@@ -26,6 +26,7 @@ _ITEMS: Final = frozenset(
     {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_output", "compaction"}
 )
 """Items of OpenAI's Responses API that `_is_call` does not know by their name."""
+_CALL_ITEMS: Final = frozenset({"function_call", "custom_tool_call"})
 SIDECAR: Final = "function_call_signature"
 """Gemini's signatures of calls, by their place among the calls: of no use when one is gone."""
 _ITEM_PROVIDERS: Final = frozenset({"openai", "azure", "xai"})
@@ -73,8 +74,9 @@ def _is_call(kind: str) -> bool:
     return kind in ASKING or kind in ("input_json_delta", SIDECAR) or kind.endswith(("_call", "_call_output"))
 
 
-def received(block: Any, provider: Any) -> Any | None:
-    """The block as it may stand in a message that goes back to the provider; None for one that never may.
+def received(block: Any, provider: Any, *, asks: bool = False) -> Any | None:
+    """The block as it may stand in a message that goes back to the provider; None for one that never may. `asks`: the
+    requests to the program stay, each of them has a result.
 
     The places in the stream and the ids of items leave it. A picture that OpenAI has made becomes a standard image: the
     user has seen it, and OpenAI could not find it by its id.
@@ -85,6 +87,8 @@ def received(block: Any, provider: Any) -> Any | None:
     if not isinstance(inner, Mapping):
         return None
     kind = str(inner.get("type"))
+    if asks and (kind in ASKING or kind == SIDECAR):
+        return _request(inner) if inner is block else {**block, "value": _request(inner)}
     if kind == "image_generation_call":
         return _picture(inner)
     if kind in SERVER_CALLS or is_result(inner):
@@ -100,8 +104,16 @@ def received(block: Any, provider: Any) -> Any | None:
     if kind == "text":
         # Two blocks with one index have been put together there, where a package numbers a thought and a text alike.
         return _without(inner, "index", "id", "thinking", "reasoning")
-    is_item = kind == "image" and str(inner.get("id")).startswith("ig_")
+    is_item = kind == "refusal" or (kind == "image" and str(inner.get("id")).startswith("ig_"))
     return _without(inner, "index", "id") if is_item else _without(inner, "index")
+
+
+def _request(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A request to the program without the id of OpenAI's item; its result names the `call_id` beside it."""
+    kept = _without(block, "id") if block.get("call_id") and block.get("type") in _CALL_ITEMS else dict(block)
+    if isinstance(kept.get("extras"), Mapping) and "item_id" in kept["extras"]:
+        kept["extras"] = _without(kept["extras"], "item_id")
+    return kept
 
 
 def _is_item(block: Mapping[str, Any], provider: Any) -> bool:

@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ._blocks import ITEM_KWARGS
 from ._cut_calls import CUT_CAUSES, Cut
 from ._pairs import Known, answer, call_id_of
 from ._partial import MARK, origin_in
-from ._requests import ASKING, Request, block_id, requested, unwrapped
+from ._requests import Request, block_id, requested, unwrapped
 from ._translate import Data
+from ._unended import changes_to
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolMessage
@@ -64,11 +64,11 @@ def cut_message(message: Any, cut: Cut) -> Any:
             MARK: mark,
         },
     }
-    if cut.cause == "incomplete":
-        changes |= _unstored(changes, message.response_metadata)
     if getattr(message, "tool_call_chunks", None):
         changes["tool_call_chunks"] = []
-    return message.model_copy(update=changes)
+    asking = message.model_copy(update=changes)
+    # What its provider has never stored is not kept either: a graph without a guard may send it.
+    return asking.model_copy(update=changes_to(asking, cut.cause)) if cut.cause == "incomplete" else asking
 
 
 def cut_results(message: Any, cut: Cut, *, run_whole: bool) -> list[ToolMessage]:
@@ -131,32 +131,3 @@ def _raw_call(call: Any, args_of: Mapping[str, Any]) -> Any:
     if id is None or id not in args_of or not isinstance(call.get("function"), Mapping):
         return call
     return {**call, "function": {**call["function"], "arguments": json.dumps(args_of[id])}}
-
-
-def _unstored(changes: Data, metadata: Mapping[str, Any]) -> Data:
-    """The changes to an answer of OpenAI's Responses that ended early: OpenAI may not have stored it, and then refuses the
-    ids of its items, and what refers to them."""
-    if not str(metadata.get("id")).startswith("resp_"):
-        return {}
-    content = changes["content"]
-    return {
-        "content": [_without_ids(block) for block in content if _is_ours(block)] if isinstance(content, list) else content,
-        "additional_kwargs": {key: value for key, value in changes["additional_kwargs"].items() if key not in ITEM_KWARGS},
-        "response_metadata": {key: value for key, value in metadata.items() if key != "id"},
-    }
-
-
-def _is_ours(block: Any) -> bool:
-    """Whether a block is something that the model said or asked for, and not a thought or a call that OpenAI runs."""
-    inner = unwrapped(block)
-    return not isinstance(inner, Mapping) or inner.get("type") in ("text", "refusal") or inner.get("type") in ASKING
-
-
-def _without_ids(block: Any) -> Any:
-    if not isinstance(block, Mapping):
-        return block
-    extras = block.get("extras")
-    kept = {**block, "extras": {key: value for key, value in extras.items() if key != "item_id"}} if extras else dict(block)
-    if block.get("type") in ("text", "refusal", "function_call", "custom_tool_call"):
-        kept.pop("id", None)  # that of the item; a request has its `call_id` beside it
-    return kept

@@ -139,6 +139,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
 
 
 _NOTHING = Known()
+_USUAL = ("noted", "bridged", "cleaned")
 
 
 def _thread_id(request: ModelRequest[Any]) -> str | None:
@@ -156,8 +157,8 @@ def _thread_id(request: ModelRequest[Any]) -> str | None:
 
 
 def _report(found: Projection) -> None:
-    """One line for each request that had to be changed. Notes and bridges are the rule after an answer was cut off."""
-    level = logging.DEBUG if all(action.kind in ("noted", "bridged") for action in found.actions) else logging.INFO
+    """One line for each request that had to be changed. These three are the rule after an answer was cut off."""
+    level = logging.DEBUG if all(action.kind in _USUAL for action in found.actions) else logging.INFO
     if logger.isEnabledFor(level):
         done = ", ".join(
             f"{one.kind} {one.name} ({one.id})" if one.name else f"{one.kind} {one.id}" for one in found.actions

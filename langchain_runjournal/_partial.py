@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from ._blocks import SERVER_CALLS, in_one_form, is_hidden, is_result, paired, received
 from ._blocks import THINKING as THINKING
-from ._requests import unwrapped
+from ._requests import asking_blocks, unwrapped
 from ._translate import Data
 
 MARK: Final = "runjournal"
@@ -42,7 +42,7 @@ class Said(Protocol):
 
 def partial_message(said: Said, *, reason: str, run_id: str | None = None, call_id: str | None = None) -> Data | None:
     """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
-    content = kept(said.content, said.metadata)
+    content = _kept(said.content, said.metadata)
     if content is None:
         return None
     mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
@@ -83,22 +83,27 @@ def delta_is_visible(data: Data) -> bool:
     return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))
 
 
-def kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[Any] | None:
-    """The content as it may stand in a thread; None if it says nothing."""
+def _kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[Any] | None:
+    found = taken_back(content, metadata)
+    return found if is_visible(found) else None
+
+
+def taken_back(content: str | list[Any], metadata: Mapping[str, Any], *, asks: bool = False) -> str | list[Any]:
+    """What the provider takes back of the content of an answer that was cut off. `asks`: the tool calls stay."""
     if isinstance(content, str):
-        return content if is_visible(content) else None
+        return content
     provider = metadata.get("model_provider")
-    blocks = [block for one in content if (block := received(one, provider)) is not None]
+    blocks = [block for one in content if (block := received(one, provider, asks=asks)) is not None]
     opened = [unwrapped(block) for block in blocks]
     pairs = paired(opened)
-    stays: list[Any] = []
-    follows = False
+    kept: list[Any] = []
+    follows = asks and not asking_blocks(blocks)  # packages send calls that stand elsewhere behind the content
     for place in reversed(range(len(blocks))):
         if place in pairs or _may_stay(opened[place], follows):
-            stays.append(blocks[place])
+            kept.append(blocks[place])
             follows = follows or not _is_blank(blocks[place])
-    stays.reverse()
-    return in_one_form(stays, metadata) if is_visible(stays) else None
+    kept.reverse()
+    return in_one_form(kept, metadata)
 
 
 def _may_stay(block: Any, follows: bool) -> bool:

@@ -2,7 +2,8 @@
 
 Rule: a view for one request, never stored. A body that ends early but cleanly, or a token limit reached in the middle of a
 thought, makes a message that LangChain takes for whole and the graph stores. It can hold what the provider refuses from then
-on: thoughts with nothing behind them, no content at all, the ids of items and of a response that were never stored.
+on: thoughts with nothing behind them, no content at all, the ids of items and of a response that were never stored. What a
+provider takes back of a content is decided in `_partial.taken_back`, here as for every partial answer.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ._blocks import ITEM_KWARGS
-from ._cut_calls import ended_because
+from ._cut_calls import CUT_CAUSES, GIVES_REASON, CutCause, ended_because
 from ._pairs import is_ai
-from ._partial import MARK, is_visible, kept, origin_of
+from ._partial import MARK, is_visible, origin_of, taken_back
 from ._requests import requested
+from ._translate import Data
 
-_PROVIDERS: Final = frozenset({"anthropic", "azure", "deepseek", "google_genai", "groq", "mistralai", "ollama", "openai"})
-"""The `model_provider` of the packages that write down why an answer ended, in each answer that came to its end."""
+_PROVIDERS: Final = GIVES_REASON | {"mistralai", "bedrock_converse"}
+"""The same providers by the `model_provider` of their messages, which two packages write in another way."""
 _WELL: Final = frozenset({"stop", "tool_calls", "end_turn", "tool_use", "STOP", "completed"})
 """The reasons of most answers."""
 _THOUGHTS: Final = frozenset({"reasoning", "reasoning_content", MARK})
@@ -47,25 +49,39 @@ def is_suspect(message: Any) -> bool:
     return _cause(message) is not None
 
 
-def _cause(message: Any) -> str | None:
+def _cause(message: Any) -> CutCause | None:
+    """Why the answer ended early, by the mark of a guard, or by what its provider says of its end or leaves out."""
+    if origin_of(message) == "partial":
+        reason = message.additional_kwargs[MARK].get("reason")
+        return reason if reason in CUT_CAUSES else None
     metadata = message.response_metadata
-    if not metadata or origin_of(message) == "partial":
-        return None
-    return ended_because(metadata, expects=metadata.get("model_provider") in _PROVIDERS)
+    return ended_because(metadata, expects=metadata.get("model_provider") in _PROVIDERS) if metadata else None
 
 
 def _sendable(message: Any) -> Any | None:
     """The message, a copy of it, or None if it says nothing."""
     if not requested(vars(message)) and not is_visible(message.content) and not set(message.additional_kwargs) - _THOUGHTS:
         return None
-    is_stored = _cause(message) == "length"
-    if is_stored and (requested(vars(message)) or _ends_in_words(message.content)):
-        return message
-    metadata = {key: value for key, value in message.response_metadata.items() if is_stored or key != "id"}
-    kwargs = {key: value for key, value in message.additional_kwargs.items() if is_stored or key not in ITEM_KWARGS}
-    changes = {"content": _content(message, metadata), "additional_kwargs": kwargs}
-    # As a partial answer has it: a second look finds nothing to do.
-    return message.model_copy(update={**changes, "response_metadata": {**metadata, "finish_reason": "interrupted"}})
+    changes = changes_to(message, _cause(message))
+    return message.model_copy(update=changes) if changes else message
+
+
+def changes_to(message: Any, cause: CutCause | None) -> Data:
+    """The fields in which the message differs as its provider takes it back. Its tool calls stay."""
+    asks = bool(requested(vars(message)))
+    if cause == "length" and (asks or _ends_in_words(message.content)):
+        return {}
+    content, kwargs, metadata = message.content, message.additional_kwargs, message.response_metadata
+    fields: Data = {"content": taken_back(content, metadata, asks=asks)}
+    if cause != "length":  # at its limit, a response is stored like any other
+        is_response = str(metadata.get("id")).startswith("resp_")
+        gone = ITEM_KWARGS | ({"refusal"} if is_response else set())
+        fields["additional_kwargs"] = {key: value for key, value in kwargs.items() if key not in gone}
+        if is_response:
+            # Without its id, `use_previous_response_id` goes on from the last response that is stored.
+            fields["response_metadata"] = {key: value for key, value in metadata.items() if key != "id"}
+            fields["content"] = _with_refusal(fields["content"], kwargs)
+    return {key: value for key, value in fields.items() if value != getattr(message, key)}
 
 
 def _ends_in_words(content: Any) -> bool:
@@ -73,8 +89,7 @@ def _ends_in_words(content: Any) -> bool:
     return isinstance(content, str) or is_visible(content[-1:])
 
 
-def _content(message: Any, metadata: Mapping[str, Any]) -> Any:
-    if isinstance(message.content, str):
-        return message.content
-    found = kept(message.content, metadata)
-    return "" if found is None else found
+def _with_refusal(content: Any, kwargs: Mapping[str, Any]) -> Any:
+    """The content with the refusal that `output_version="v0"` has beside it: there, the message would get its item's id."""
+    refusal = kwargs.get("refusal")
+    return [*content, {"type": "refusal", "refusal": refusal}] if refusal and isinstance(content, list) else content

@@ -65,7 +65,8 @@ def test_its_calls_and_their_results_are_sent() -> None:
     sent = repair_tool_pairs([HumanMessage("Hello"), answer, ToolMessage("sunny", tool_call_id="c1"), HumanMessage("?")])
     assert [one.type for one in sent] == ["human", "ai", "tool", "human"]
     assert sent[1].tool_calls == [CALL]
-    assert sent[1].content == [{"type": "text", "text": "Half an answer"}]
+    asking = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    assert sent[1].content == [{"type": "text", "text": "Half an answer"}, asking]
     assert sent[1].additional_kwargs == {}
 
 
