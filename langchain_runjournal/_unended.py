@@ -60,9 +60,11 @@ def _cause(message: Any) -> CutCause | None:
 
 def _sendable(message: Any) -> Any | None:
     """The message, a copy of it, or None if it says nothing."""
-    if not requested(vars(message)) and not is_visible(message.content) and not set(message.additional_kwargs) - _THOUGHTS:
+    cause = _cause(message)
+    silent = _THOUGHTS if cause == "length" else _THOUGHTS | ITEM_KWARGS
+    if not requested(vars(message)) and not is_visible(message.content) and not set(message.additional_kwargs) - silent:
         return None
-    changes = changes_to(message, _cause(message))
+    changes = changes_to(message, cause)
     return message.model_copy(update=changes) if changes else message
 
 

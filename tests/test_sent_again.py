@@ -119,6 +119,19 @@ def test_a_thought_without_its_signature_is_not_sent() -> None:
     assert form.content == [SAID]
 
 
+def test_items_beside_the_content_are_no_answer() -> None:
+    """A search that OpenAI has never stored, with `output_version="v0"`; a refusal is one."""
+    early = AIMessage([], additional_kwargs={"tool_outputs": [SEARCH], "reasoning": THOUGHT}, response_metadata=RESP)
+    assert sent(early) is None
+    refused = sent(AIMessage([], additional_kwargs={"refusal": "No."}, response_metadata=RESP))
+    assert refused is not None
+    assert refused.content == [{"type": "refusal", "refusal": "No."}]
+    given = AIMessage([{"type": "refusal", "refusal": "No.", "id": "msg_1"}], response_metadata=RESP)
+    assert sent(given) == given.model_copy(
+        update={"content": refused.content, "response_metadata": {"model_provider": "openai"}}
+    )
+
+
 def test_a_response_at_its_limit_is_stored() -> None:
     """It is sent with its items, and the next one may follow it: behind words, and behind a call that was answered."""
     for content, calls in (([THOUGHT, SEARCH, TEXT], []), ([THOUGHT, TEXT, ASKS], [CALL])):
