@@ -77,14 +77,17 @@ class Endpoints:
     def __init__(self) -> None:
         self._known: set[tuple[Any, ...]] = set()
 
-    def heard(self, endpoint: tuple[Any, ...], metadata: Any, *, streamed: bool) -> bool:
-        """An answer has ended. Returns whether one of this model without a reason has ended early.
+    def heard(self, endpoint: tuple[Any, ...], fields: Mapping[str, Any], *, streamed: bool) -> bool:
+        """An answer has ended, an AI message with these `fields`. Returns whether one of this model without a reason has
+        ended early.
 
-        Streamed answers are known apart: some servers give a reason only in one of both.
+        Streamed answers are known apart, and so are those with tool calls: some servers give a reason only for words, and
+        send none behind a call that is whole.
         """
-        if endpoint and endpoint[0] in GIVES_REASON and reason_of(metadata) is not None:
-            self._known.add((*endpoint, streamed))
-        return (*endpoint, streamed) in self._known
+        key = (*endpoint, streamed, bool(fields.get("tool_calls") or fields.get("invalid_tool_calls")))
+        if endpoint and endpoint[0] in GIVES_REASON and reason_of(fields.get("response_metadata")) is not None:
+            self._known.add(key)
+        return key in self._known
 
 
 ENDPOINTS: Final = Endpoints()

@@ -57,7 +57,7 @@ class CutCalls:
             return None
 
     def _judge(self, node: Node, fields: Mapping[str, Any]) -> Cut | None:
-        expects = ENDPOINTS.heard(node.endpoint, fields.get("response_metadata"), streamed=node.spoke)
+        expects = ENDPOINTS.heard(node.endpoint, fields, streamed=node.spoke)
         written = node.raw.getvalue()
         cut = find_cut(fields, raw_of(written) if written else None, expects=expects)
         self._note(_place(node.root), fields, cut)

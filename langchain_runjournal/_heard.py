@@ -33,7 +33,7 @@ class _Call:
     def verdict(self, message: Any) -> Cut | None:
         """Whether its answer was cut off. What it says of its end is remembered for the next ones of its model."""
         fields = vars(message)
-        expects = ENDPOINTS.heard(self.endpoint, fields.get("response_metadata"), streamed=self.streamed)
+        expects = ENDPOINTS.heard(self.endpoint, fields, streamed=self.streamed)
         return find_cut(fields, self.raw.texts(), expects=expects)
 
 

@@ -158,7 +158,8 @@ def test_a_restart_forgets_what_came_before() -> None:
 
 def test_only_what_gave_a_reason_is_expected_to_give_one() -> None:
     """By provider, model, address and way of asking; a provider that is not in the table never is."""
-    known, said, silent = Endpoints(), {"finish_reason": "stop"}, {"model": "m"}
+    said: Any = {"response_metadata": {"finish_reason": "stop"}}
+    known, silent = Endpoints(), {"response_metadata": {"model": "m"}}
     endpoint = ("openai", "m", ("http://a",))
     assert not known.heard(endpoint, silent, streamed=True)
     known.heard(endpoint, said, streamed=True)
@@ -169,7 +170,16 @@ def test_only_what_gave_a_reason_is_expected_to_give_one() -> None:
     assert not known.heard(("own", "m", ()), silent, streamed=True)
     known.heard((), said, streamed=True)
     assert not known.heard((), silent, streamed=True)
-    assert reason_of(silent) is None
+    assert reason_of(silent["response_metadata"]) is None
+
+
+def test_a_reason_for_words_promises_none_for_calls() -> None:
+    """Some servers give a reason behind words only."""
+    known, endpoint, asks = Endpoints(), ("openai", "m", ()), {"tool_calls": [{"id": "c1"}]}
+    known.heard(endpoint, {"response_metadata": {"finish_reason": "stop"}}, streamed=True)
+    assert not known.heard(endpoint, asks, streamed=True)
+    known.heard(endpoint, {**asks, "response_metadata": {"finish_reason": "tool_calls"}}, streamed=True)
+    assert known.heard(endpoint, asks, streamed=True)
 
 
 # --- agents -------------------------------------------------------------------------------------------------------------
@@ -335,12 +345,20 @@ def test_without_the_guard_half_a_call_runs(run: Any, ran: Tools) -> None:
 
 
 def test_a_missing_reason_counts_once_one_was_given(run: Any, ran: Tools) -> None:
-    """The first answer gives a reason, so the one that gives none has ended early, whole as its call may look."""
-    model = model_of(says(text="hello", reason="stop"), says(("c1", "delete", WHOLE)), DONE)
+    """The first answer with a call gives a reason, so the one that gives none has ended early. Its call may look whole."""
+    model = model_of(says(("c0", "look", WHOLE), reason="tool_calls"), DONE, says(("c1", "delete", WHOLE)), DONE)
     agent = agent_of(model, ran)
     run(agent)
     assert shape(run(agent)) == "human ai~ tool* ai"
-    assert ran == []
+    assert ran == [("look", "/tmp/all")]
+
+
+def test_calls_of_a_server_that_gives_a_reason_for_words_only_run(run: Any, ran: Tools) -> None:
+    """In each turn, though every answer in words has a reason."""
+    agent = agent_of(model_of(DONE, says(("c1", "delete", WHOLE)), DONE, says(("c2", "look", WHOLE)), DONE), ran)
+    run(agent)
+    assert [shape(run(agent)) for _ in range(2)] == ["human ai tool ai"] * 2
+    assert ran == [("delete", "/tmp/all"), ("look", "/tmp/all")]
 
 
 def test_a_model_that_never_gives_a_reason_is_trusted(run: Any, ran: Tools) -> None:

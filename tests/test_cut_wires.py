@@ -119,18 +119,24 @@ def cut_of(client: Client, name: str, way: str) -> tuple[str, str | None]:
     return args, reason
 
 
+def known(client: Client, way: str) -> list[Any]:
+    """The answers of a first turn. From there on the server is known to give a reason, behind calls as well."""
+    asks = client.say([("call_0", "run", WHOLE)], client.done, stream=streams(way))
+    return [asks, client.say([], client.done, stream=streams(way), text="hello")]
+
+
 @pytest.mark.parametrize("name", CUTS)
 def test_no_tool_runs_with_arguments_that_were_cut(client: Client, server: Wire, way: str, name: str) -> None:
     """The model gets a result that says so, and goes on."""
     args, reason = cut_of(client, name, way)
     agent, ran = set_up(client, server, guard.ToolPairGuard())
-    says = [client.say([], client.done, stream=streams(way), text="hello")]  # from here on it is known to give a reason
+    says = known(client, way)
     says.append(client.say([("call_1", "run", args)], reason, stream=streams(way)))
     says.append(client.say([], client.done, stream=streams(way), text="done"))
     server.answers += says
     run(agent, way)
     messages = run(agent, way)
-    assert ran == []
+    assert ran == ["delete only /tmp/a"]  # of the first turn
     asking, told, last = messages[-3:]
     assert is_partial(asking)
     assert asking.additional_kwargs["runjournal"]["reason"] == ("length" if reason else "incomplete")
@@ -195,7 +201,7 @@ def test_an_attached_graph_refuses_what_was_cut(client: Client, server: Wire, wa
     """A graph made by hand: `ToolNode` makes a result of the refusal, and the model goes on."""
     args, reason = cut_of(client, name, way)
     graph, ran = hand_made(client, server)
-    says = [client.say([], client.done, stream=streams(way), text="hello")]
+    says = known(client, way)
     says.append(client.say([("call_1", "run", args)], reason, stream=streams(way)))
     says.append(client.say([], client.done, stream=streams(way), text="done"))
     server.answers += says
@@ -204,7 +210,7 @@ def test_an_attached_graph_refuses_what_was_cut(client: Client, server: Wire, wa
         run(attached, way)
         messages = run(attached, way)
         recorded = journal.transcript(journal.runs()[0].run_id)
-    assert ran == []
+    assert ran == ["delete only /tmp/a"]  # of the first turn
     results = [one for one in messages if isinstance(one, ToolMessage)]
     if results:
         assert [one.status for one in results] == ["error"]
