@@ -11,10 +11,12 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ._cut_answers import decided_in, known_of, recorded_cut
 from ._cut_calls import ENDPOINTS, Cut, find_cut, is_of_calls, raw_of
+from ._json import dumps
 from ._tracker import Node, Root, Tracker
 from ._translate import name_of
 
@@ -36,12 +38,32 @@ its spot is its next attempt. `ToolPairGuard` sets it."""
 logger = logging.getLogger("langchain_runjournal")
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A call that does not run, as LangChain's parser has made it."""
+
+    known: Known
+    name: str | None
+    args: Any
+
+    def is_meant_by(self, name: str | None, args: Any) -> bool:
+        """Whether a tool that is about to run is this call, and not another one under its id: a human has edited it, or an
+        id came again elsewhere. Arguments that somebody adds to those of the model (a user's id, say) make no other call."""
+        if name is not None and self.name is not None and name != self.name:
+            return False
+        if not isinstance(args, Mapping) or not isinstance(self.args, Mapping):
+            return True
+        if not self.args:
+            return not args
+        return all(dumps(args[key]) == dumps(value) for key, value in self.args.items() if key in args)
+
+
 class CutCalls:
     """The calls that do not run, by their thread or, without one, by their run: a run that waits for a human is taken up by
     another one."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Known] = {}
+        self._known: dict[tuple[str, str], _Refused] = {}
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -67,7 +89,10 @@ class CutCalls:
         for call in (fields.get("tool_calls") or ()) if self._known else ():
             self._known.pop((place, call.get("id")), None)  # an id may come again, and is another call then
         if cut is not None:
-            self._known.update({(place, str(one.id)): known_of(one.id, cut) for one in cut.calls})
+            asked = {call.get("id"): call for call in fields.get("tool_calls") or ()}
+            for one in cut.calls:
+                args = (asked.get(one.id) or {}).get("args")
+                self._known[place, str(one.id)] = _Refused(known_of(one.id, cut), one.name, args)
         while len(self._known) > _MOST:
             self._known.pop(next(iter(self._known)))
 
@@ -93,9 +118,10 @@ class CutCalls:
             if call.get("final"):
                 self._known.pop((place, call.get("id")), None)
 
-    def refused(self, root: Root, call_id: str) -> Known | None:
-        """What is known of a call that does not run; None if it may."""
-        return self._known.get((_place(root), call_id))
+    def refused(self, root: Root, call_id: str, name: str | None, args: Any) -> Known | None:
+        """What is known of a call that does not run; None if it may, also because it is not what the model asked for."""
+        found = self._known.get((_place(root), call_id))
+        return found.known if found is not None and found.is_meant_by(name, args) else None
 
 
 def _place(root: Root) -> str:
@@ -130,13 +156,14 @@ class Refusing:
     def raise_error(self, value: bool) -> None:
         raise AttributeError("raise_error is decided by the handler")
 
-    def refused(self, about: Mapping[str, Any]) -> Known | None:
+    def refused(self, serialized: Any, about: Mapping[str, Any]) -> Known | None:
         """Why the tool that LangChain reports in these words does not run; None if it may."""
         call_id, parent = about.get("tool_call_id"), about.get("parent_run_id")
         if not self.refuses_cut or call_id is None or parent is None:
             return None
         node = self._tracker.find(parent)
-        return self._capture.cut_calls.refused(node.root, call_id) if node is not None else None
+        name = serialized.get("name") if isinstance(serialized, Mapping) else None
+        return self._capture.cut_calls.refused(node.root, call_id, name, about.get("inputs")) if node is not None else None
 
 
 def refusing(method: Callable[..., None]) -> Callable[..., None]:
@@ -144,7 +171,7 @@ def refusing(method: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(method)
     def asked(self: Refusing, serialized: Any, input_str: str, **about: Any) -> None:
-        known = self.refused(about)
+        known = self.refused(serialized, about)
         if known is not None:
             from ._refusal import refusal
 

@@ -21,6 +21,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, attach, errors, guard, is_partial, is_synthetic
 from langchain_runjournal._cut_answers import cut_message, cut_results
@@ -223,6 +224,10 @@ def says(*calls: tuple[str, str, str], reason: str | None = None, text: str = ""
     if reason:
         chunks.append(AIMessageChunk(content="", response_metadata={"finish_reason": reason}))
     return chunks
+
+
+def says_whole(id: str) -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": "look", "args": {"path": "/tmp/all"}, "id": id}])
 
 
 CUT = says(("c1", "delete", HALF), reason="length")
@@ -681,6 +686,58 @@ def test_an_id_that_comes_again_is_another_call(ran: Tools, journal: RunJournal)
     messages = streams(attach(hand_made(model_of(EARLY, says(("c1", "delete", WHOLE)), DONE), ran), journal))
     assert ran == [("delete", "/tmp/all")]
     assert [one.content[:7] for one in messages if one.type == "tool"] == ["Not exe", "deleted"]
+
+
+def test_an_id_that_comes_again_elsewhere_is_another_call(ran: Tools, journal: RunJournal) -> None:
+    """Here a node writes it, without a model. Kimi's ids are `functions.look:0`, in each of two agents in one thread."""
+    model = model_of(CUT, DONE)
+    answers = iter([None, None, says_whole("c1"), AIMessage("end")])
+
+    def ask(state: Any, config: RunnableConfig) -> Any:
+        return {"messages": [next(answers) or model.invoke(state["messages"], config)]}
+
+    graph = StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(ran.made()))
+    graph.add_edge(START, "model").add_conditional_edges("model", tools_condition).add_edge("tools", "model")
+    attached = attach(graph.compile(checkpointer=InMemorySaver()), journal)
+    streams(attached)
+    streams(attached)
+    assert ran == [("look", "/tmp/all")]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["in-this-process", "read-in-the-journal"])
+@pytest.mark.parametrize(("half", "edited"), [(HALF, "/tmp/a/cache"), ('{"pa', "/tmp/a/cache"), (HALF, None)])
+def test_a_call_that_somebody_has_edited_runs(
+    ran: Tools, tmp_path: Path, half: str, edited: str | None, again: bool
+) -> None:
+    """The answer was cut, the graph waited, and a human has made the call whole: it is no longer the model's."""
+    graph = hand_made(model_of(says(("c1", "delete", half), reason="length"), DONE), ran, interrupt_before=["tools"])
+    with RunJournal(tmp_path / "runs.db") as journal:
+        attached = attach(graph, journal)
+        streams(attached)
+        asking = attached.get_state(THREAD).values["messages"][-1]
+        call = {**asking.tool_calls[0], "args": {"path": edited}}
+        if edited is not None:
+            attached.update_state(THREAD, {"messages": [AIMessage("", id=asking.id, tool_calls=[call])]})
+        if not again:
+            attached.invoke(None, THREAD)
+    if again:
+        with RunJournal(tmp_path / "runs.db") as journal:
+            attach(graph, journal).invoke(None, THREAD)
+    assert ran == ([] if edited is None else [("delete", edited)])
+
+
+EDIT = {"type": "edit", "edited_action": {"name": "delete", "args": {"path": "/b"}}}
+
+
+@pytest.mark.parametrize(("decision", "expected"), [(EDIT, [("delete", "/b")]), ({"type": "approve"}, [])])
+def test_a_human_may_edit_a_cut_call(ran: Tools, journal: RunJournal, decision: Any, expected: Any) -> None:
+    """Where no guard keeps it from being asked about. Approved as it stands, it does not run."""
+    ask = pytest.importorskip("langchain.agents.middleware").HumanInTheLoopMiddleware({"delete": True})
+    agent = agents.create_agent(model_of(CUT, DONE), ran.made(), middleware=[ask], checkpointer=InMemorySaver())
+    attached = attach(agent, journal)
+    streams(attached)
+    attached.invoke(Command(resume={"decisions": [decision]}), THREAD)
+    assert ran == expected
 
 
 def test_a_run_that_takes_up_another_refuses_as_well(ran: Tools, journal: RunJournal) -> None:
