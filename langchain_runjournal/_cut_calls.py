@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from ._requests import Request, arguments_of, asking_blocks, block_id, is_object, raw_calls, requested
+from ._requests import Request, arguments_of, asking_blocks, block_id, is_whole_json, raw_calls, requested
 from ._translate import Data
 
 CutCause: TypeAlias = Literal["length", "incomplete"]
@@ -155,7 +155,7 @@ class RawCalls:
         found: dict[str, str] = {}
         for ids, parts in self._entries:
             text = "".join(parts)
-            if ids and (ids[0] not in found or not is_object(text)):
+            if ids and (ids[0] not in found or not is_whole_json(text)):
                 found[ids[0]] = text
         return found
 
@@ -220,7 +220,7 @@ def find_cut(fields: Mapping[str, Any], raw: Mapping[str, str] | None = None, *,
 def _is_broken(one: Request, text: str | None) -> bool:
     if text is None:
         return not one.valid and one.name is not None
-    return bool(text.strip()) and not is_object(text)
+    return bool(text.strip()) and not is_whole_json(text)
 
 
 def _kept_texts(fields: Mapping[str, Any]) -> dict[str, str]:

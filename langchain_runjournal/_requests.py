@@ -68,7 +68,7 @@ def _compare(found: list[_Found], raw: list[Mapping[str, Any]]) -> None:
         id, arguments = block_id(block), arguments_of(block)
         if id is None:
             continue  # without an id it may be any of those that are known
-        cut = isinstance(arguments, str) and bool(arguments.strip()) and not is_object(arguments)
+        cut = isinstance(arguments, str) and bool(arguments.strip()) and not is_whole_json(arguments)
         if id not in named:
             named[id] = _Found(id, _name(block), block.get("type") not in ("invalid_tool_call", "computer_call"))
             found.append(named[id])
@@ -127,9 +127,13 @@ def arguments_of(block: Mapping[str, Any]) -> Any:
     return block.get("partial_json") or block.get("arguments") or block.get("args")
 
 
-def is_object(text: str) -> bool:
-    """Whether a text is a whole JSON object. Some models leave line breaks in a string as they are: that is not cut off."""
+def is_whole_json(text: str) -> bool:
+    """Whether a text is a whole JSON value. Some models leave line breaks in a string as they are: that is not cut off.
+
+    Not only an object: some models send `null` or `[]` for no arguments. Half an object is never a whole value.
+    """
     try:
-        return isinstance(json.loads(text, strict=False), dict)
+        json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return False
+    return True

@@ -93,6 +93,17 @@ def test_a_line_break_in_a_string_is_not_cut() -> None:
     assert find_cut(asking(("c1", WHOLE)), {"c1": '{"path": "/tmp/\nall"}'}) is None
 
 
+@pytest.mark.parametrize("args", ["null", "[]", '""', "{}"])
+def test_a_call_without_arguments_is_not_cut(args: str) -> None:
+    """Some models say so in other words than an empty object, and LangChain makes a call of them where it does not stream.
+    ChatMistralAI and ChatGroq keep the text."""
+    asked = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": args}}]
+    call = {"name": "look", "args": {}, "id": "c1"}
+    for reason in ({}, {"finish_reason": "tool_calls"}):
+        message = AIMessage("", additional_kwargs={"tool_calls": asked}, tool_calls=[call], response_metadata=reason)
+        assert find_cut(vars(message), {"c1": args}) is None
+
+
 def test_of_two_calls_the_one_that_broke_off_is_cut() -> None:
     """The other one has come whole."""
     cut = find_cut(asking(("c1", WHOLE), ("c2", HALF), finish_reason="length"), {"c1": WHOLE, "c2": HALF})
