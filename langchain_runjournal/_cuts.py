@@ -87,7 +87,9 @@ class CutCalls:
 
     def _note(self, place: str, fields: Mapping[str, Any], cut: Cut | None) -> None:
         for call in (fields.get("tool_calls") or ()) if self._known else ():
-            self._known.pop((place, call.get("id")), None)  # an id may come again, and is another call then
+            found = self._known.get((place, str(call.get("id"))))
+            if found is not None and found.is_meant_by(call.get("name"), call.get("args")):
+                del self._known[place, str(call.get("id"))]  # made again, and not another call under its id
         if cut is not None:
             asked = {call.get("id"): call for call in fields.get("tool_calls") or ()}
             for one in cut.calls:

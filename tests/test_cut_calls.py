@@ -737,6 +737,21 @@ def test_a_call_that_somebody_has_edited_runs(
     assert ran == ([] if edited is None else [("delete", edited)])
 
 
+def test_another_call_under_the_same_id_does_not_let_the_cut_one_run(ran: Tools, journal: RunJournal) -> None:
+    """Two branches of a thread: the whole answer of one comes between the cut answer of the other and its tool."""
+
+    def ask(state: Any, config: RunnableConfig) -> Any:
+        cut = cutting.invoke(state["messages"], config)
+        whole.invoke(state["messages"], config)
+        return {"messages": [cut]}
+
+    cutting, whole = model_of(CUT, DONE), model_of(says(("c1", "look", WHOLE), reason="tool_calls"), DONE)
+    graph = StateGraph(MessagesState).add_node("model", ask).add_node("tools", ToolNode(ran.made()))
+    graph.add_edge(START, "model").add_conditional_edges("model", tools_condition).add_edge("tools", "model")
+    streams(attach(graph.compile(checkpointer=InMemorySaver()), journal))
+    assert ran == []
+
+
 EDIT = {"type": "edit", "edited_action": {"name": "delete", "args": {"path": "/b"}}}
 
 
