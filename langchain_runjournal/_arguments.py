@@ -9,12 +9,16 @@ from typing import Any, TypeAlias, get_args
 from .errors import InvalidArgument
 from .events import is_utf8
 
+_UTF8 = "text that UTF-8 can encode (it holds half of a surrogate pair)"
+
 Age: TypeAlias = float | timedelta | None
 
 
 def text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not value or not is_utf8(value):
+    if not isinstance(value, str) or not value:
         raise InvalidArgument(name=name, expected="a non-empty str (of a UUID: str(run_id))", value=value)
+    if not is_utf8(value):
+        raise InvalidArgument(name=name, expected=_UTF8, value=value)
     return value
 
 
@@ -22,9 +26,7 @@ def thread(name: str, value: object) -> str:
     """The id of a thread, as text. Half of a surrogate pair cannot be stored; a "?" in its place names another thread."""
     found = str(value)
     if not is_utf8(found):
-        raise InvalidArgument(
-            name=name, expected="text that UTF-8 can encode (it holds half of a surrogate pair)", value=found
-        )
+        raise InvalidArgument(name=name, expected=_UTF8, value=found)
     return found
 
 

@@ -65,13 +65,17 @@ class Attempts:
 class Scope:
     """One task of a graph, or all that is in no graph: what a retry there stands for."""
 
-    __slots__ = ("_attempts", "_cut", "_instead", "_spoke", "failed", "results", "rounds")
+    __slots__ = ("_attempts", "_begun", "_complete", "_cut", "_instead", "_spoke", "failed", "results", "rounds")
 
     def __init__(self) -> None:
         self._attempts = Attempts()
         self._cut: dict[str, Spoken] = {}
         """The calls that an error has cut off after the user had seen words of them."""
         self._spoke: set[str] = set()
+        self._complete: dict[tuple[int | None, str], int] = {}
+        """By spot, how many answers have come to their end there."""
+        self._begun: dict[str, int] = {}
+        """By a call that goes on or was cut off, how many had at its spot when it began."""
         self._instead: dict[str, list[Any]] = {}
         """By such a call, what identifies the messages that its task gave in its place."""
         self.failed: dict[str, tuple[int | None, str]] = {}
@@ -90,6 +94,7 @@ class Scope:
         """The attempt that a new call is, and the calls that it replaces."""
         replaced = self.replaced_by(spot)
         self._attempts.begin(call_id, replaced)
+        self._begun[call_id] = self._complete.get(spot, 0)
         if not replaced:
             return {"attempt": 1}
         self.rounds += 1
@@ -99,6 +104,9 @@ class Scope:
 
     def speak(self, call_id: str, spoken: Spoken | None) -> None:
         """A call has a message."""
+        self._begun.pop(call_id, None)
+        if spoken is not None and spoken.role == "answer":
+            self._complete[spoken.spot] = self._complete.get(spoken.spot, 0) + 1
         if not self.rounds:
             return  # it is the next attempt after none
         if spoken is None or spoken.role == "answer":
@@ -111,8 +119,12 @@ class Scope:
             self._cut[call_id] = spoken
 
     def give_instead(self, place: str, given: list[Any]) -> None:
-        """A task ends with messages of its own, identified by `given`, in the place of the answers that were cut there."""
-        self._instead |= {id: given for id, spoken in self._cut.items() if spoken.spot[1] == place}
+        """A task ends with messages of its own, identified by `given`, in the place of the answers that were cut there.
+        Where another answer came to its end after one had begun, the messages are made of that: the task did without the one.
+        """
+        for id, spoken in self._cut.items():
+            if spoken.spot[1] == place and self._complete.get(spoken.spot, 0) == self._begun.get(id, 0):
+                self._instead[id] = given
 
     def shown(self, given: list[Any]) -> list[str]:
         """The task of the outermost graph ends and gives these messages: the calls that were cut off and stand all the same,

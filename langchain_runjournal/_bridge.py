@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
+from langchain_core.runnables.base import RunnableBindingBase
+
 from ._pairs import is_human, is_tool, stable_id
 from ._partial import MARK
 
@@ -42,6 +44,8 @@ _TEMPLATED: Final = re.compile("|".join(_TEMPLATES), re.IGNORECASE)
 
 def needed(model: Any) -> Behind:
     """What a chat model is known to refuse a message of the user behind; by its client, and else by its name."""
+    while isinstance(model, RunnableBindingBase):  # `with_retry` and the like hide the model
+        model = model.bound
     client = _said(model, "_llm_type")
     if client in _REFUSING:
         return _REFUSING[client]

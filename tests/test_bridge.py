@@ -107,6 +107,13 @@ def test_models_are_known_by_their_client_or_their_name(client: Any, name: Any, 
     assert needed(SimpleNamespace(_llm_type=client, model_id=name)) == behind
 
 
+def test_a_model_that_is_wrapped_is_known() -> None:
+    """`with_retry` hides the client and its name."""
+    openai = pytest.importorskip("langchain_openai")
+    model = openai.ChatOpenAI(model="devstral-small-2", api_key="none")
+    assert needed(model.with_retry()) == needed(model.bind(stop=["x"]).with_retry()) == BOTH
+
+
 def test_a_model_that_cannot_be_asked_needs_none() -> None:
     """A wrapper that makes its model only when it is called may fail; the request goes on."""
 

@@ -380,6 +380,22 @@ def test_what_a_task_kept_to_itself_never_comes_back(journal: RunJournal) -> Non
         assert story(journal.transcript(run_id)) == left
 
 
+def test_a_node_that_makes_its_message_of_other_answers(journal: RunJournal) -> None:
+    """Of models asked at the same time one fails, and the node goes on with what the others said: it did without it."""
+    whole, fails = Recording(scripts=[words("alpha ", "beta")]), Recording(scripts=[BROKEN])
+
+    def gather(messages: list[Any], config: RunnableConfig) -> dict[str, Any]:
+        other = whole.stream(messages, config)
+        said = next(other).text
+        with pytest.raises(ConnectionError):
+            fails.invoke(messages, config)
+        return {"messages": [AIMessage("Summary: " + said + "".join(chunk.text for chunk in other))]}
+
+    run_id, agent = one_turn(node(gather, InMemorySaver()), journal)
+    left = ["U hi", "A Summary: alpha beta"]
+    check_completed(journal, run_id, agent.get_state(config()).values["messages"], left)
+
+
 def test_a_node_that_stops_its_model_itself(journal: RunJournal) -> None:
     """A guard that breaks off a stream and says something else does not want the words: they never come back."""
     model = Recording(scripts=[words("one ", "secret ", "two ")])
