@@ -120,7 +120,7 @@ class Scope:
 
     def give_instead(self, place: str, given: list[Any]) -> None:
         """A task ends with messages of its own, identified by `given`, in the place of the answers that were cut there.
-        Where another answer came to its end after one had begun, the messages are made of that: the task did without the one.
+        Where another answer came to its end after one had begun, they are made of that: the task did without the one.
         """
         for id, spoken in self._cut.items():
             if spoken.spot[1] == place and self._complete.get(spoken.spot, 0) == self._begun.get(id, 0):
