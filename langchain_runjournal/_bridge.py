@@ -44,7 +44,7 @@ _TEMPLATED: Final = re.compile("|".join(_TEMPLATES), re.IGNORECASE)
 
 def needed(model: Any) -> Behind:
     """What a chat model is known to refuse a message of the user behind; by its client, and else by its name."""
-    while isinstance(model, RunnableBindingBase):  # `with_retry` and the like hide the model
+    while issubclass(type(model), RunnableBindingBase):  # `with_retry` and the like hide the model
         model = model.bound
     client = _said(model, "_llm_type")
     if client in _REFUSING:
