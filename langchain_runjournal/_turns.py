@@ -42,6 +42,9 @@ _SETTLING: Final = 60.0
 """Seconds after which it says that it still waits for another process that settles, and after which it waits no longer for a
 run of this process that is being cancelled."""
 _LOOK: Final = 0.05
+_UNHEARD: Final = 0.15
+"""Seconds that a new message waits for the end of a run that another process owns: its call may have returned, and a store
+hears of an end up to 70 ms later."""
 _STILL_SETTLING: Final = (
     "the new message on thread %s waits for journal %s, which has claimed run %s and has not settled it for %.0f s. It"
     " begins when that is done, or when the process of that journal ends"
@@ -238,14 +241,18 @@ class Turns:
 
         Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look.
         """
-        warn_at: float | None = time.monotonic() + _SETTLING
+        began = time.monotonic()
+        warn_at: float | None = began + _SETTLING
         while not (yield self._off(partial(self._journal.claim, run.run_id))):
             run = yield self._off(partial(self._journal.run, run.run_id))
             if run.ended or run.status == RunStatus.PAUSED:
                 # Whoever has claimed it may not have settled it: because our new run seemed to go on there.
                 return run.ended and not run.done
-            if run.epoch == 1 or turn.leaves:
-                return False  # in the first case, it has its first owner, who lives
+            if turn.leaves:
+                return False
+            if run.epoch == 1 and time.monotonic() - began > _UNHEARD:
+                logger.warning(_GOES_ON, run.run_id, turn.thread_id)
+                return False  # it has its first owner, who lives
             if warn_at is not None and time.monotonic() > warn_at:
                 logger.warning(_STILL_SETTLING, turn.thread_id, run.owner, run.run_id, _SETTLING)
                 warn_at = None

@@ -1,0 +1,82 @@
+"""Another process acts right after a call has returned: the store does not know the end of that run yet."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+
+from langchain_runjournal import RunJournal, attach, because, start_run
+from langchain_runjournal.testing import ScriptedChatModel
+
+from ._talk import on, on_a_loop, say
+
+
+class Two:
+    """Two journals on one file, as two processes have them, with the same graph on the same checkpointer."""
+
+    def __init__(self, path: Path) -> None:
+        self.journals = RunJournal(path), RunJournal(path)
+        saver = InMemorySaver()
+        self.here, self.there = (attach(self.build(saver), journal) for journal in self.journals)
+
+    def build(self, saver: InMemorySaver) -> Any:
+        model = ScriptedChatModel(["one two three four"] * 50)
+
+        async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+            return {"messages": [await model.ainvoke(state["messages"], config)]}
+
+        graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer")
+        return graph.compile(checkpointer=saver, name="agent")
+
+    async def aclose(self) -> None:
+        for journal in self.journals:
+            await journal.aclose()
+
+
+async def begun(stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """A stream that has shown its first token."""
+    await anext(stream)
+    return stream
+
+
+@on_a_loop
+async def test_start_run_after_a_call_elsewhere(tmp_path: Path) -> None:
+    """`start_run` in one process right after `ainvoke` has returned in another one is not rejected as busy."""
+    two = Two(tmp_path / "runs.db")
+    for turn in range(5):
+        await two.there.ainvoke(say("first"), on(f"t{turn}"))
+        handle = await start_run(two.here, say("second"), on(f"t{turn}"))
+        assert (await handle.wait()).status == "completed"
+    await two.aclose()
+
+
+@on_a_loop
+async def test_a_stop_after_a_call_elsewhere(tmp_path: Path) -> None:
+    """A run that begins right after `ainvoke` has returned in another process is settled when it is stopped."""
+    two = Two(tmp_path / "runs.db")
+    for turn in range(5):
+        await two.there.ainvoke(say("first"), on(f"t{turn}"))
+        stream = await begun(two.here.astream(say("second"), on(f"t{turn}"), stream_mode="messages"))
+        with because("stop"):
+            await stream.aclose()  # type: ignore[attr-defined]
+        run = (await two.journals[0].aruns(f"t{turn}"))[0]
+        assert (run.status, run.settled, run.problem) == ("interrupted", True, None)
+    await two.aclose()
+
+
+@on_a_loop
+async def test_a_message_beside_a_run_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A message that begins beside a run of another process warns that one of the two will lose what it writes."""
+    two = Two(tmp_path / "runs.db")
+    stream = await begun(two.there.astream(say("first"), on("t"), stream_mode="messages"))
+    await two.here.ainvoke(say("second"), on("t"))
+    first = (await two.journals[0].aruns("t"))[1]
+    assert [first.run_id in line and "is going on on thread t" in line for line in caplog.messages] == [True]
+    await stream.aclose()  # type: ignore[attr-defined]
+    await two.aclose()
