@@ -239,9 +239,11 @@ class Turns:
     def _take_over(self, turn: Turn, run: Run) -> Steps[bool]:
         """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile.
 
-        Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look.
+        Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look. Where only its heartbeat
+        tells whether an owner lives (another container), the next beat is waited for, or the end of its lease.
         """
         began = time.monotonic()
+        beats = yield self._off(partial(self._journal._writer.janitor.beats_in_doubt, run))
         warn_at: float | None = began + _SETTLING
         while not (yield self._off(partial(self._journal.claim, run.run_id))):
             run = yield self._off(partial(self._journal.run, run.run_id))
@@ -250,7 +252,8 @@ class Turns:
                 return run.ended and not run.done
             if turn.leaves:
                 return False
-            if run.epoch == 1 and time.monotonic() - began > _UNHEARD:
+            lives = beats is None or beats != (yield self._off(partial(self._journal._writer.janitor.beats_in_doubt, run)))
+            if run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD:
                 logger.warning(_GOES_ON, run.run_id, turn.thread_id)
                 return False  # it has its first owner, who lives
             if warn_at is not None and time.monotonic() > warn_at:
