@@ -332,8 +332,15 @@ class Turns:
     def _recover_run(self, run: Run) -> Steps[Settlement | None]:
         """Settle a run, if it can be taken: not if somebody works on it, and not if nothing is left to do."""
         with self._capture.threads.hand(run.run_id) as other:
-            if other is not None or self._goes_on(run) or not (yield self._off(partial(self._may_tell, run))):
+            if other is not None or self._goes_on(run):
                 return None
+            try:
+                if not (yield self._off(partial(self._may_tell, run))):
+                    return None
+            except OSError as exc:
+                # What its owner left cannot be read. That must not keep the other threads from being settled.
+                reason = f"{type(exc).__name__}: {exc}"
+                return Settlement(run_id=run.run_id, thread_id=run.thread_id, outcome="failed", reason=reason)
             return (yield from self._settle_before(run, None))
 
     def _may_take(self, run: Run) -> bool:
