@@ -508,3 +508,22 @@ def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, 
     assert found["good"] == ("settled", None)
     assert found["bad"][0] == "failed"
     assert "Permission denied" in str(found["bad"][1])
+
+
+def test_a_run_that_ends_while_it_is_looked_at_holds_nothing(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer run that is listed as running, and ends before its events are read: the older one is settled."""
+    leave(journals, "old")
+    alive = journals()
+    begin(alive, "new")
+
+    def ends(self: Any, other: Any) -> Any:
+        alive.append(
+            Event(run_id="new", kind="run.end", data={"status": "interrupted", "settled": False, "problem": "held"})
+        )
+        alive.flush()
+        yield from ()
+        return False
+
+    monkeypatch.setattr("langchain_runjournal._order.Order._waits_elsewhere", ends)
+    journal = journals()
+    assert outcomes(journal.recover(attach(graph_of(), journal)))["old"] == "settled"
