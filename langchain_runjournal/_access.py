@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -107,9 +108,17 @@ def is_trusted(path: Path, base: Path) -> bool:
     return path.lstat().st_uid in {os.geteuid(), 0, base.stat().st_uid}
 
 
-def mode_beside(base: Path) -> int:
-    """The mode of a file that we make beside a database: the group may do what it may do with that one."""
-    return 0o600 | (base.stat().st_mode & 0o060 if _HAS_OWNERS and base.exists() and is_shared(base) else 0)
+def lend(fd: int, base: Path) -> None:
+    """Give a file that we have just made beside a database to those who use that one: its group, where it is shared, and its
+    owner, where we are root. SQLite does the same with its -wal and -shm."""
+    if not _HAS_OWNERS or not base.exists():
+        return
+    found = base.stat()
+    if group := found.st_mode & 0o060 if is_shared(base) else 0:
+        os.fchmod(fd, 0o600 | group)
+    if os.geteuid() == 0 and found.st_uid != 0:
+        with suppress(OSError):  # root of a namespace that has no number for that user
+            os.fchown(fd, found.st_uid, found.st_gid)
 
 
 def _beside(path: Path) -> list[Path]:

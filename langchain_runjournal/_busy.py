@@ -6,6 +6,7 @@ those who wait get their turns in the order in which they came.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -31,6 +32,10 @@ IfBusy = Literal["reject", "stop", "wait"]
 
 _LOOK: Final = 0.1
 """Seconds until whoever wants to take the place of all in front looks again for the one that runs."""
+_UNHEARD: Final = 0.15
+"""Seconds that `if_busy="reject"` waits for the end of a run that another process owns: its call may have returned, and a
+store hears of an end up to 70 ms later."""
+_SHORTLY: Final = 0.02
 _STOPPING: Final = 60.0
 """Seconds that a run may take to stop for another one."""
 
@@ -81,11 +86,15 @@ class Seat:
 
     def _take(self, if_busy: IfBusy) -> Steps[None]:
         besides: list[str] = []
+        give_up = time.monotonic() + _UNHEARD
         while not (yield from self._begin(besides)):
             busy, besides = yield off_loop(self._journal, self._look)
             if busy is None:
                 continue
             if if_busy == "reject":
+                if busy.owner != self._journal.owner_id and time.monotonic() < give_up:
+                    yield Do(partial(time.sleep, _SHORTLY), partial(asyncio.sleep, _SHORTLY))
+                    continue
                 raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id)
             yield from self._give_way(busy, if_busy)
 

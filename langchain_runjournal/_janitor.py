@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ._clock import Clock
-from ._ownership import Watch, living
+from ._ownership import Watch, certain, living
 from ._recover import Progress, SpoolReport, drain
 from ._spool import spool_files
 from .events import Run
@@ -32,9 +32,17 @@ class Janitor:
         """Whether the owner is known to be gone."""
         return self._watch.verdict(owner, self._clock.monotonic()) == "gone"
 
+    def beats_in_doubt(self, run: Run) -> int | None:
+        """The heartbeats of a run's owner, where only they tell whether it lives; else None."""
+        owner = self._owner(run)
+        return owner.beats if owner is not None and certain(owner) is None else None
+
+    def _owner(self, run: Run) -> Owner | None:
+        return next((owner for owner in self.store.owners() if owner.owner_id == run.owner), None)
+
     def is_free(self, run: Run) -> bool:
         """Whether nobody can write this run any more. What its owner left in its spool is then brought in."""
-        owner = next((owner for owner in self.store.owners() if owner.owner_id == run.owner), None)
+        owner = self._owner(run)
         if owner is not None and not self.is_gone(owner):
             return False
         if run.owner is not None:

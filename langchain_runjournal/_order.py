@@ -101,9 +101,16 @@ class Order:
                 continue  # for this
             if other.status == RunStatus.RUNNING:
                 is_free = partial(self._journal._writer.janitor.is_free, other)
-                if not (yield off_loop(self._journal, is_free)) and not (yield from self._waits_elsewhere(other)):
+                if (yield off_loop(self._journal, is_free)) or (yield from self._waits_elsewhere(other)):
+                    continue
+                # It may have ended since it was listed, and have been pruned.
+                found = yield off_loop(self._journal, partial(self._journal._store.run, other.run_id))
+                if found is None:
+                    continue
+                if found.status == RunStatus.RUNNING:
                     return "held", f"run {other.run_id} goes on on the same thread"
-            elif (yield from self._took_up(other)):
+                other = found
+            if (yield from self._took_up(other)):
                 return "whole", f"run {other.run_id} went on where it was cut off"
             elif other.done:
                 return "moved_on", f"run {other.run_id} came after it"

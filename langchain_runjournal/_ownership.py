@@ -86,6 +86,15 @@ def look_up(pid: int) -> Seen:
     return Seen(there=True, born=fields[19], zombie=fields[0] in "ZX") if len(fields) > 19 else Seen(there=True)
 
 
+def certain(owner: Owner) -> Literal["alive", "gone"] | None:
+    """What the system says of an owner; None where only its heartbeat tells."""
+    place = this_place()
+    if not is_same_place(owner.place, place):
+        return None
+    here = Here(place=place, pid=os.getpid(), living=owner.owner_id in living)
+    return judge(owner.place, owner.pid, owner.born, here, look_up(owner.pid))
+
+
 class Watch:
     """What one process has seen of the heartbeats of the others."""
 
@@ -95,13 +104,7 @@ class Watch:
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
         """Whether the owner is gone; "unknown" means: ask again later, at most one lease from the first time."""
-        place = this_place()
-        if is_same_place(owner.place, place):
-            here = Here(place=place, pid=os.getpid(), living=owner.owner_id in living)
-            known = judge(owner.place, owner.pid, owner.born, here, look_up(owner.pid))
-            if known is not None:
-                return known
-        return self._by_heartbeat(owner, now)
+        return certain(owner) or self._by_heartbeat(owner, now)
 
     def _by_heartbeat(self, owner: Owner, now: float) -> Verdict:
         if self._gone.get(owner.owner_id) == owner.beats:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ._access import mode_beside
+from ._access import lend
 from ._spool_format import BODY as _BODY
 from ._spool_format import CALL as CALL
 from ._spool_format import DRAINED_AT as _DRAINED_AT
@@ -52,7 +52,8 @@ _pack_prefix, _pack_body, _crc32 = _PREFIX.pack_into, _BODY.pack, zlib.crc32
 class SpoolFile:
     """One mapped file of a spool that this process writes."""
 
-    def __init__(self, path: Path, store_id: bytes, owner_id: bytes, number: int, size: int) -> None:
+    def __init__(self, path: Path, store_id: bytes, owner_id: bytes, number: int, size: int, base: Path) -> None:
+        """`base`: the database beside which it is made."""
         self.path = path
         self.number = number
         self.size = size
@@ -60,6 +61,7 @@ class SpoolFile:
         self.is_done: Callable[[], bool] = lambda: False
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), _OURS)
         try:
+            lend(fd, base)
             _allocate(fd, size)
             self.map = mmap.mmap(fd, size)
         except BaseException:
@@ -235,9 +237,7 @@ class Spool:
     def _make(self, size: int) -> SpoolFile:
         number = next(self._numbers)
         path = self._base.with_name(f"{self._base.name}-spool-{self._ids[1].hex()}-{number:06d}")
-        file = SpoolFile(path, *self._ids, number, size)
-        if (mode := mode_beside(self._base)) != _OURS:
-            path.chmod(mode)
+        file = SpoolFile(path, *self._ids, number, size, self._base)
         with self._counting:
             self.allocated += min(size, self._size)
         return file

@@ -42,6 +42,9 @@ _SETTLING: Final = 60.0
 """Seconds after which it says that it still waits for another process that settles, and after which it waits no longer for a
 run of this process that is being cancelled."""
 _LOOK: Final = 0.05
+_UNHEARD: Final = 0.15
+"""Seconds that a new message waits for the end of a run that another process owns: its call may have returned, and a store
+hears of an end up to 70 ms later."""
 _STILL_SETTLING: Final = (
     "the new message on thread %s waits for journal %s, which has claimed run %s and has not settled it for %.0f s. It"
     " begins when that is done, or when the process of that journal ends"
@@ -236,16 +239,23 @@ class Turns:
     def _take_over(self, turn: Turn, run: Run) -> Steps[bool]:
         """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile.
 
-        Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look.
+        Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look. Where only its heartbeat
+        tells whether an owner lives (another container), the next beat is waited for, or the end of its lease.
         """
-        warn_at: float | None = time.monotonic() + _SETTLING
+        began = time.monotonic()
+        beats = yield self._off(partial(self._journal._writer.janitor.beats_in_doubt, run))
+        warn_at: float | None = began + _SETTLING
         while not (yield self._off(partial(self._journal.claim, run.run_id))):
             run = yield self._off(partial(self._journal.run, run.run_id))
             if run.ended or run.status == RunStatus.PAUSED:
                 # Whoever has claimed it may not have settled it: because our new run seemed to go on there.
                 return run.ended and not run.done
-            if run.epoch == 1 or turn.leaves:
-                return False  # in the first case, it has its first owner, who lives
+            if turn.leaves:
+                return False
+            lives = beats is None or beats != (yield self._off(partial(self._journal._writer.janitor.beats_in_doubt, run)))
+            if run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD:
+                logger.warning(_GOES_ON, run.run_id, turn.thread_id)
+                return False  # it has its first owner, who lives
             if warn_at is not None and time.monotonic() > warn_at:
                 logger.warning(_STILL_SETTLING, turn.thread_id, run.owner, run.run_id, _SETTLING)
                 warn_at = None
@@ -322,8 +332,15 @@ class Turns:
     def _recover_run(self, run: Run) -> Steps[Settlement | None]:
         """Settle a run, if it can be taken: not if somebody works on it, and not if nothing is left to do."""
         with self._capture.threads.hand(run.run_id) as other:
-            if other is not None or self._goes_on(run) or not (yield self._off(partial(self._may_tell, run))):
+            if other is not None or self._goes_on(run):
                 return None
+            try:
+                if not (yield self._off(partial(self._may_tell, run))):
+                    return None
+            except OSError as exc:
+                # What its owner left cannot be read. That must not keep the other threads from being settled.
+                reason = f"{type(exc).__name__}: {exc}"
+                return Settlement(run_id=run.run_id, thread_id=run.thread_id, outcome="failed", reason=reason)
             return (yield from self._settle_before(run, None))
 
     def _may_take(self, run: Run) -> bool:

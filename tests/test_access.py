@@ -214,3 +214,18 @@ def test_a_spool_of_another_user_is_not_believed(db: Path, caplog: pytest.LogCap
         assert "belongs to another user" in (report.problem or "")
         assert "belongs to another user" in caplog.text
     assert spool.file.path.exists()
+
+
+@as_root
+def test_the_spool_of_root_belongs_to_the_owner_of_the_database(db: Path) -> None:
+    """What a killed process of root leaves beside the journal of another user can be read by that user."""
+    with RunJournal(db):
+        os.chown(db, SOMEBODY, SOMEBODY + 1)
+        with RunJournal(db) as journal:
+            journal.append(Event(run_id="r", kind="run.start"))
+            journal.flush()
+            made = [path for path in db.parent.glob("runs.db-spool-*") if journal.owner_id in path.name]
+            assert made
+            assert {(path.stat().st_uid, path.stat().st_gid, mode(path)) for path in made} == {
+                (SOMEBODY, SOMEBODY + 1, 0o600)
+            }

@@ -487,3 +487,43 @@ def test_the_log_says_nothing_of_what_is_in_order(journals: Journals, caplog: py
     with journals() as journal:
         assert outcomes(journal.recover(graph_of())) == {"old": "settled", "new": "settled"}
     assert warnings_of(caplog) == []
+
+
+def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run whose owner left it is reported as failed, with the reason; the other threads are settled."""
+    leave(journals, "bad", thread_id="bad")
+    leave(journals, "good", thread_id="good")
+    journal = journals()
+    bad = journal.run("bad").owner
+    collect = journal._writer.janitor.collect_from
+
+    def refused(owner_id: str) -> None:
+        if owner_id == bad:
+            raise PermissionError(13, "Permission denied", "runs.db-spool-1")
+        collect(owner_id)
+
+    monkeypatch.setattr(journal._writer.janitor, "collect_from", refused)
+    agent = attach(graph_of(), journal)
+    found = {report.run_id: (report.outcome, report.reason) for report in journal.recover(agent)}
+    assert found["good"] == ("settled", None)
+    assert found["bad"][0] == "failed"
+    assert "Permission denied" in str(found["bad"][1])
+
+
+def test_a_run_that_ends_while_it_is_looked_at_holds_nothing(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer run that is listed as running, and ends before its events are read: the older one is settled."""
+    leave(journals, "old")
+    alive = journals()
+    begin(alive, "new")
+
+    def ends(self: Any, other: Any) -> Any:
+        alive.append(
+            Event(run_id="new", kind="run.end", data={"status": "interrupted", "settled": False, "problem": "held"})
+        )
+        alive.flush()
+        yield from ()
+        return False
+
+    monkeypatch.setattr("langchain_runjournal._order.Order._waits_elsewhere", ends)
+    journal = journals()
+    assert outcomes(journal.recover(attach(graph_of(), journal)))["old"] == "settled"
