@@ -20,6 +20,8 @@ from .errors import StoreExposed
 
 logger = logging.getLogger("langchain_runjournal")
 
+_said: set[str] = set()
+
 _SIDES: Final = ("-wal", "-shm", "-journal")
 _MOST_LINKS: Final = 40
 _HAS_OWNERS: Final = hasattr(os, "geteuid")
@@ -92,7 +94,9 @@ def mend(path: Path) -> list[str]:
     if directory & stat.S_IWOTH and not directory & stat.S_ISVTX:
         found.append(f"every user may replace files in {path.parent}: change that with `chmod o-w`")
     for said in found:
-        logger.warning("%s", said)
+        if said not in _said:  # what cannot be changed, such as a volume of a container, would be said at each opening
+            logger.warning("%s", said)
+    _said.update(found)
     return found
 
 

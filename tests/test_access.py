@@ -86,6 +86,9 @@ def test_a_directory_in_which_everybody_may_replace_files(db: Path, caplog: pyte
         assert "every user may replace files" in problem.text
         assert "every user may replace files" in caplog.text
     caplog.clear()
+    with RunJournal(db) as journal:
+        assert [one.text for one in check(journal)] == [problem.text]
+    assert caplog.text == "", "once in a process: it may be the volume of a container"
     db.parent.chmod(0o1777)
     with RunJournal(db) as journal:
         assert list(check(journal)) == []

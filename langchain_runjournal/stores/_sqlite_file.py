@@ -49,7 +49,7 @@ def translated(path: Path, about: str = "") -> Iterator[None]:
         if is_no_text(exc):
             # Without what the driver says: that holds the text, which is some user's, and would be in every log.
             raise StoreCorrupt(path=str(path), reason=f"{about}a text in it is not UTF-8") from None
-        if "malformed" in reason or "not a database" in reason or "no such" in reason:
+        if any(sign in reason for sign in ("malformed", "not a database", "no such", "already exists")):
             raise StoreCorrupt(path=str(path), reason=reason) from exc
         if "readonly" in reason or "unable to open" in reason:
             raise StoreNotWritable(path=str(path), reason=reason) from exc
