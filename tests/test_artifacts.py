@@ -219,8 +219,8 @@ def test_an_artifact_in_another_process(strict: str) -> None:
 # --- in a thread ------------------------------------------------------------------------------------------------------
 
 
-def graph_of(artifact: Any, hangs: asyncio.Event) -> Any:
-    """A node asks for two tools, in one task; one gives the artifact, the other waits."""
+def graph_of(artifact: Any, hangs: asyncio.Event, waits: asyncio.Event) -> Any:
+    """A node asks for two tools, in one task; one gives the artifact, the other says that it waits, and does."""
 
     @tool(response_format="content_and_artifact")
     async def fetch() -> tuple[str, Any]:
@@ -230,6 +230,7 @@ def graph_of(artifact: Any, hangs: asyncio.Event) -> Any:
     @tool
     async def wait() -> str:
         """Wait."""
+        waits.set()
         await hangs.wait()
         return "waited"
 
@@ -257,7 +258,7 @@ async def uncut(given: Any) -> Any:
     lists of tuples."""
     at_once = asyncio.Event()
     at_once.set()
-    graph, config = graph_of(given, at_once), {"configurable": {"thread_id": "t"}}
+    graph, config = graph_of(given, at_once, asyncio.Event()), {"configurable": {"thread_id": "t"}}
     await graph.ainvoke({"messages": [HumanMessage("hi")]}, config)
     messages = (await graph.aget_state(config)).values["messages"]
     return next(one.artifact for one in messages if one.type == "tool" and one.tool_call_id == "c1")
@@ -266,9 +267,11 @@ async def uncut(given: Any) -> Any:
 async def settled(name: str) -> None:
     given = {**KEPT, **LEFT}[name]
     with RunJournal(":memory:") as journal:
-        graph = attach(graph_of(given, asyncio.Event()), journal)
+        waits = asyncio.Event()
+        graph = attach(graph_of(given, asyncio.Event(), waits), journal)
         config: Any = {"configurable": {"thread_id": "t"}, "run_id": uuid.uuid4()}
         run = asyncio.create_task(graph.ainvoke({"messages": [HumanMessage("hi")]}, config))
+        await waits.wait()
         await until_said(journal, str(config["run_id"]), "llm.tool.result")
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
