@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -26,6 +26,7 @@ from ._messages import as_messages
 from ._order import Older, Order
 from ._settlement import Plan, come_in, plan
 from ._spanning import said_before
+from ._stands import stands_already
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._supersteps import cleared, is_left, supersteps
 from ._turn import Settling
@@ -143,6 +144,8 @@ class Settler:
                     mine.result = Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
                 else:
                     mine.result = yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None)
+            if mine.result.outcome == "moved_on" and (yield from stands_already(self._journal, self._threads, run, reason)):
+                mine.result = replace(mine.result, outcome="whole")
             if mine.result.is_final:
                 self._journal._capture.threads.passed(run_id)
             return mine.result

@@ -119,6 +119,27 @@ def plan(
     return found
 
 
+def holds(
+    thread: Sequence[Any],
+    transcript: Sequence[Any],
+    *,
+    run_id: str,
+    applied: bool,
+    tasks: Mapping[int, Task] = MappingProxyType({}),
+) -> bool:
+    """Whether the thread holds all that a run has said, wherever it stands: each message by its id, each request with a
+    result. False for a run that has said nothing. `applied`, `tasks`: see `plan`."""
+    # Under another id, what somebody else has said looks the same.
+    stands = _standing(thread, transcript, run_id, len(thread))
+    said = [place for place, one in enumerate(transcript) if one.type not in ("tool", "remove")]
+    given = {place for place in said if applied and transcript[place].type == "human" and place not in tasks}
+    if not stands or any(place not in stands and place not in given for place in said):
+        return False
+    parts = [(thread[at], transcript[place]) for place, at in stands.items() if origin_of(transcript[place]) == "partial"]
+    is_open = {*stands.values()} & {at for at, _ in open_requests(thread)}
+    return not is_open and all(there.content == one.content for there, one in parts)
+
+
 def _instead(
     thread: Sequence[Any], transcript: Sequence[Any], stands: Mapping[int, int], tasks: Mapping[int, Task], place: int
 ) -> int | None:

@@ -293,7 +293,8 @@ class Turns:
         return result
 
     def _may_tell(self, run: Run) -> bool:
-        return run.owner == self._journal.owner_id or self._journal.claim(run.run_id)
+        """Whether the run is ours, or can be claimed, and is not settled: another task may have settled it meanwhile."""
+        return self._journal.claim(run.run_id)
 
     def _note(self, run: Run, result: Settlement) -> None:
         if result.messages and run.owner == self._journal.owner_id:

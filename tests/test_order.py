@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langchain_runjournal import RunJournal, attach
+from langchain_runjournal import RunJournal, _turns, attach
 from langchain_runjournal._graph import Threads
 from langchain_runjournal._settle import Settler
 from langchain_runjournal._steps import later, now, wait_for
@@ -30,6 +30,7 @@ from tests.test_settle_found import cancelled, handlers, warnings_of
 
 PATIENCE = 30.0
 OTHER: Any = {"configurable": {"thread_id": "u"}}
+CUT = {"status": "interrupted", "cause": "stop", "settled": False}
 
 
 def graph_of(asked: Asked | None = None, saver: Any = None) -> Any:
@@ -174,6 +175,47 @@ class Held(InMemorySaver):
             self.gate = None
             await gate.apass()
         return super().put(config, checkpoint, metadata, new_versions)
+
+
+def test_a_recovery_that_has_looked_before_a_message(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has listed a run of its own process, which a message of that process then settles. When it comes to the run, it
+    leaves it: a run that is settled is not given up because a newer one came."""
+    here = journals()
+    begin(here, "old")
+    here.append(Event(run_id="old", kind="run.end", data=CUT))
+    agent, listed, asked = attach(graph_of(), here), _turns.unsettled, ["next"]
+
+    def listed_early(journal: RunJournal, thread_id: str | None = None) -> Any:
+        found = listed(journal, thread_id)
+        while thread_id is None and asked:
+            agent.invoke(say(asked.pop()), THREAD)
+        return found
+
+    monkeypatch.setattr(_turns, "unsettled", listed_early)
+    assert (here.recover(agent), asked) == ([], [])
+    assert (here.run("old").settled, here.run("old").given_up, here.run("old").problem) == (True, False, None)
+    assert [event.kind for event in here.read("old")].count("run.settled") == 1
+
+
+@pytest.mark.parametrize("owner", ["lives", "is gone"])
+def test_a_run_that_a_message_of_another_process_has_settled(owner: str, journals: Journals) -> None:
+    """The run belongs to a living process, so that the message cannot say that it is settled. A later `recover` finds the
+    words in the thread, and does not say that the conversation went on without them."""
+    theirs, here = journals(), journals()
+    begin(theirs, "old")
+    theirs.append(Event(run_id="old", kind="run.end", data=CUT))
+    theirs.flush()
+    agent = attach(graph_of(), here)
+    agent.invoke(say("next"), THREAD)
+    assert thread(agent) == [*words_of("old"), "U next", "A fine"]
+    assert not here.run("old").done
+    here.flush()
+    if owner == "is gone":
+        theirs.close()
+    journal = here if owner == "is gone" else theirs
+    assert outcomes(journal.recover(graph_of(saver=agent.checkpointer))) == {"old": "whole"}
+    assert (here.run("old").settled, here.run("old").given_up, here.run("old").problem) == (True, False, None)
+    assert thread(agent) == [*words_of("old"), "U next", "A fine"]
 
 
 # --- a run that is held -------------------------------------------------------------------------------------------------

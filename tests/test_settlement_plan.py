@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Syst
 from langchain_runjournal import _pairs
 from langchain_runjournal._pairs import Known, Request
 from langchain_runjournal._partial import MARK, origin_of
-from langchain_runjournal._settlement import Plan, plan
+from langchain_runjournal._settlement import Plan, holds, plan
 
 RUN = "run-1"
 MARKS = {"": None, "+": "recovered", "*": "synthetic", "~": "partial"}
@@ -210,3 +210,30 @@ def test_whatever_was_checkpointed_the_thread_is_the_same(case: tuple[list[Any],
     results = {one.tool_call_id: origin_of(one) for one in after if one.type == "tool"}
     assert {call for call, origin in results.items() if origin != "synthetic"} == known
     assert planned(after, said, knows(*known)).add == []
+
+
+@pytest.mark.parametrize(
+    ("thread", "transcript", "held"),
+    [
+        ("U+1 A~2 U3 A4", "U1 A~2", True),
+        ("U3 A4 U+1 A~2", "U1 A~2", True),
+        ("U1 A2(c1) T*(c1) U3 A4", "U1 A2(c1)", True),
+        ("U1 U3 A4", "U1", True),
+        ("U1 U3 A4", "U1 A~2", False),
+        ("A2 U3 A4", "U1 A2", False),
+        ("U3 A4", "U1", False),
+        ("U1 A2(c1,c2) T(c1) U3 A4", "U1 A2(c1,c2) T(c1)", False),
+        ("U1 A~2:part U3 A4", "U1 A~2:part-and-more", False),
+        ("U:hi U3 A4", "U:hi", False),
+        ("U3 A4", "", False),
+    ],
+)
+def test_what_a_thread_holds_behind_which_others_stand(thread: str, transcript: str, held: bool) -> None:
+    """It holds a run if it has each message under its id, each partial one in full, and a result for each request."""
+    assert holds(messages(thread), messages(transcript), run_id=RUN, applied=False) is held
+
+
+def test_a_thread_holds_what_a_run_was_given_if_the_run_has_stored_a_superstep() -> None:
+    """The graph gives an id to a question that had none; the thread holds it under that id."""
+    assert holds(messages("U1:hi A2 U3 A4"), messages("U:hi A2"), run_id=RUN, applied=True)
+    assert not holds(messages("U1:hi A2 U3 A4"), messages("U:hi A2"), run_id=RUN, applied=False)

@@ -1,0 +1,40 @@
+"""Whether a thread holds a run already, though the journal does not say that it is settled.
+
+Rule: a run is left behind only if the thread lacks something of it. Whoever settles a run that belongs to a living process
+cannot write so into the journal, and may be killed before it writes; newer runs then stand behind the words of the run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from . import _transcript
+from ._about import About
+from ._looking import read_if_there
+from ._messages import as_messages
+from ._settlement import holds
+from ._spanning import said_before
+from ._steps import Steps, off_loop
+
+if TYPE_CHECKING:
+    from ._graph import Threads
+    from ._journal import RunJournal
+    from .events import Run
+
+
+def stands_already(journal: RunJournal, threads: Threads, run: Run, reason: str) -> Steps[bool]:
+    """Whether the thread of a run holds all that it has said. False where its messages have no ids of their own."""
+    shape, thread_id = threads.shape, str(run.thread_id)
+    state = yield threads.read(thread_id)
+    if shape.problem is not None or shape.problem_with(state.values) is not None:
+        return False
+    found = shape.messages(state.values) or []
+    if not found or shape.form(found) != "messages":
+        return False
+    events = yield off_loop(journal, partial(read_if_there, journal, run.run_id))
+    about = About(run, thread_id, events, reason)
+    about.read((yield from said_before(journal, threads, run, events)))
+    about.read(_transcript.said(run.run_id, events, reason))
+    given = partial(holds, as_messages(found), about.transcript, run_id=run.run_id)
+    return given(applied=about.applied, tasks=about.tasks)
