@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sqlite3
@@ -78,7 +79,7 @@ def test_whatever_is_in_an_event_is_json(data: dict[str, Any]) -> None:
 
 def test_what_is_stored_is_json(db: str) -> None:
     """Every column of JSON, in the file itself."""
-    with sqlite3.connect(db) as con:
+    with contextlib.closing(sqlite3.connect(db)) as con:
         bodies = con.execute("SELECT body FROM live UNION ALL SELECT body FROM segments").fetchall()
         runs = con.execute("SELECT rest FROM runs").fetchall()
     found = [value for (body,) in bodies for value in strict(f"[{body}]")]
@@ -125,9 +126,10 @@ def test_a_journal_of_an_older_release_is_read(tmp_path: Path) -> None:
     with RunJournal(tmp_path / "runs.db") as journal:
         journal.append(Event(run_id="r", kind="run.start", data={"thread_id": "t", "metadata": {"x": "here"}}))
         journal.append(Event(run_id="r", kind="run.end", data={"status": "completed", "more": "here"}))
-    with sqlite3.connect(tmp_path / "runs.db") as con:
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as con:
         for table, column in (("live", "body"), ("segments", "body"), ("runs", "rest")):
             con.execute(f"UPDATE {table} SET {column} = replace({column}, '\"here\"', '[NaN,-Infinity]')")
+        con.commit()
     with RunJournal(tmp_path / "runs.db") as journal:
         found = [strict(json.dumps(event.to_dict()))["data"] for event in journal.read("r")]
         assert found[0]["metadata"] == {"x": ["NaN", "-Infinity"]} == journal.run("r").metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterator
@@ -138,5 +139,5 @@ def test_call_ids_and_names_stay_what_they_are(journal: RunJournal, tmp_path: Pa
     journal._store.learn("name g\ud800", ["one"])
     assert journal._store.learned("name g?") == set()
     assert journal._store.learned("name g\ud800") == {"one"}
-    with sqlite3.connect(tmp_path / "runs.db") as con:
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as con:
         assert con.execute("SELECT count(*) FROM runs WHERE run_id = 'r'").fetchone() == (1,)
