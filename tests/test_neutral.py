@@ -7,6 +7,7 @@ import copy
 import gc
 import logging
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -435,11 +436,21 @@ class Down(InMemorySaver):
 
     put_fails = reads_fail = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_one = threading.Event()
+        """Set when a task has written to the channel `one`: from then on a neighbour that fails does not take it away."""
+
     def put(self, *args: Any, **kwargs: Any) -> Any:
         self.put_fails -= 1
         if self.put_fails >= 0:
             raise ConnectionError("down")
         return super().put(*args, **kwargs)
+
+    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        super().put_writes(config, writes, task_id, task_path)
+        if any(channel == "one" for channel, _ in writes):
+            self.has_one.set()
 
     def get_tuple(self, *args: Any, **kwargs: Any) -> Any:
         self.reads_fail -= 1
@@ -457,6 +468,7 @@ def test_what_can_be_applied_is_never_dropped(failing: str, journal: RunJournal,
         return {"one": 1}
 
     def fail(state: Once) -> None:
+        assert saver.has_one.wait(30)
         setattr(saver, failing, 1)
         raise ValueError("the program's own")
 
