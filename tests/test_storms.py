@@ -23,7 +23,7 @@ def python(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "cases"), [("writers", 5), ("recoverers", 2), ("forks", 8), ("mutations", 8), ("faults", 8)]
+    ("name", "cases"), [("writers", 5), ("recoverers", 4), ("forks", 8), ("mutations", 8), ("faults", 8)]
 )
 def test_a_small_storm(tmp_path: Path, name: str, cases: int) -> None:
     """Nothing is lost that was acknowledged, nothing wrong is served as right, and nothing hangs."""
