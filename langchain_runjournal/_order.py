@@ -83,7 +83,7 @@ class Order:
         if older != "all" or not has_graph:
             is_free = partial(self._journal._writer.janitor.is_free, other)
             is_taken = other.status == RunStatus.RUNNING and not (yield off_loop(self._journal, is_free))
-            # As long as one goes on that only a handler records, nobody knows whether it writes the thread at all.
+            # While a run that only a handler records goes on, the journal cannot tell whether it writes the thread.
             if is_taken != (older == "taken") or (is_taken and not has_graph):
                 return False
         return (yield from self._runs.would_lose(other)) is None

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from . import _transcript
 from ._about import About
 from ._evidence import look_up
 from ._fence import still_ours, why_not_ours
@@ -25,7 +24,7 @@ from ._mending import Mender
 from ._messages import as_messages
 from ._order import Older, Order
 from ._settlement import Plan, come_in, plan
-from ._spanning import said_before
+from ._spanning import about_run
 from ._stands import stands_already
 from ._steps import Do, Steps, make_durable, off_loop, wait_for
 from ._supersteps import cleared, is_left, supersteps
@@ -208,9 +207,7 @@ class Settler:
         self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool
     ) -> Steps[Settlement]:
         events = yield self._off(partial(read_what_is_left, self._journal, run.run_id))
-        about = About(run, thread_id, events, reason, late=late)
-        about.read((yield from said_before(self._journal, self._threads, run, events)))
-        about.read(_transcript.said(run.run_id, events, reason))
+        about = yield from about_run(self._journal, self._threads, run, events, reason, late=late)
         shape = self._threads.shape
         state = yield self._threads.read(thread_id)
         before = about.before or _checkpoint_id(state)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from . import _transcript
+from ._about import About
 from ._looking import read_if_there
 from ._steps import Steps, off_loop
 from .events import DELTA, Event, Run
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
 
 _RUNS_BACK: Final = 50
 """How many runs of a thread are searched for the beginning of a task."""
+
+
+def about_run(
+    journal: RunJournal, threads: Threads, run: Run, events: Sequence[Event], reason: str, *, late: bool = False
+) -> Steps[About]:
+    """What a run said, by its events, with what earlier runs said in tasks that it took up. `late`: see `About`."""
+    about = About(run, str(run.thread_id), events, reason, late=late)
+    about.read((yield from said_before(journal, threads, run, events)))
+    about.read(_transcript.said(run.run_id, events, reason))
+    return about
 
 
 def said_before(journal: RunJournal, threads: Threads, run: Run, events: Sequence[Event]) -> Steps[list[_transcript.Said]]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from . import _transcript
-from ._about import About
 from ._looking import read_if_there
 from ._messages import as_messages
 from ._settlement import holds
-from ._spanning import said_before
+from ._spanning import about_run
 from ._steps import Steps, off_loop
 
 if TYPE_CHECKING:
@@ -25,16 +23,14 @@ if TYPE_CHECKING:
 
 def stands_already(journal: RunJournal, threads: Threads, run: Run, reason: str) -> Steps[bool]:
     """Whether the thread of a run holds all that it has said. False where its messages have no ids of their own."""
-    shape, thread_id = threads.shape, str(run.thread_id)
-    state = yield threads.read(thread_id)
+    shape = threads.shape
+    state = yield threads.read(str(run.thread_id))
     if shape.problem is not None or shape.problem_with(state.values) is not None:
         return False
     found = shape.messages(state.values) or []
     if not found or shape.form(found) != "messages":
         return False
     events = yield off_loop(journal, partial(read_if_there, journal, run.run_id))
-    about = About(run, thread_id, events, reason)
-    about.read((yield from said_before(journal, threads, run, events)))
-    about.read(_transcript.said(run.run_id, events, reason))
+    about = yield from about_run(journal, threads, run, events, reason)
     given = partial(holds, as_messages(found), about.transcript, run_id=run.run_id)
     return given(applied=about.applied, tasks=about.tasks)

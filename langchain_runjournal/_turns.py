@@ -276,7 +276,8 @@ class Turns:
                 cut = {**ending, "settled": False, "problem": "cut off"}
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=cut))
             raise
-        if (yield self._off(partial(self._may_tell, run))):
+        # Refused if another task or process has settled the run meanwhile.
+        if (yield self._off(partial(self._journal.claim, run.run_id))):
             # As it stands now: somebody else may have told its end.
             run = yield self._off(partial(self._journal.run, run.run_id))
             if result.is_final:
@@ -291,10 +292,6 @@ class Turns:
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=ending))
             yield make_durable(self._journal, _SETTLING)
         return result
-
-    def _may_tell(self, run: Run) -> bool:
-        """Whether the run is ours, or can be claimed, and is not settled: another task may have settled it meanwhile."""
-        return self._journal.claim(run.run_id)
 
     def _note(self, run: Run, result: Settlement) -> None:
         if result.messages and run.owner == self._journal.owner_id:
@@ -336,7 +333,7 @@ class Turns:
             if other is not None or self._goes_on(run):
                 return None
             try:
-                if not (yield self._off(partial(self._may_tell, run))):
+                if not (yield self._off(partial(self._journal.claim, run.run_id))):
                     return None
             except OSError as exc:
                 # What its owner left cannot be read. That must not keep the other threads from being settled.

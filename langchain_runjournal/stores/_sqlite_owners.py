@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 from typing import Final
 
 from . import Owner, StoredRun
+from ._sqlite_listing import Listing
 from ._sqlite_runs import LAST_SEGMENT, LASTS, missing
 
 _BURY: Final = (
@@ -36,16 +36,10 @@ def _range(owner_id: str) -> dict[str, str]:
     return {"first": f"deleted {owner_id} ", "end": f"deleted {owner_id}!"}
 
 
-class Owners:
+class Owners(Listing):
     """The part of a `SqliteStore` that keeps them."""
 
     _owner_ids: set[str]
-
-    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        raise NotImplementedError
-
-    def _snapshot(self, about: str = "") -> AbstractContextManager[sqlite3.Connection]:
-        raise NotImplementedError
 
     def beat(self, owner: Owner) -> None:
         """Note that the owner lives."""

@@ -22,7 +22,6 @@ from ._sqlite_beside import OpenFiles
 from ._sqlite_check import problems
 from ._sqlite_erase import empty_wal, erase, prunable, remove, vacuum
 from ._sqlite_file import connect, fact, prepare, translated
-from ._sqlite_listing import Listing
 from ._sqlite_owners import Owners
 from ._sqlite_rows import (
     CLAIM,
@@ -49,7 +48,7 @@ _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last 
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
-class SqliteStore(Listing, Owners):
+class SqliteStore(Owners):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with
