@@ -58,13 +58,13 @@ test-frontends:  ## the chat in Streamlit, clicked through by its own test runne
 	$(PYTHON) -m venv $(VENV)-frontends
 	$(VENV)-frontends/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-frontends/bin/python -m pip install --quiet --editable . --group frontends
-	$(BOUND) $(VENV)-frontends/bin/python -m pytest -q tests/test_streamlit.py
+	$(BOUND) $(VENV)-frontends/bin/python -m pytest -q tests/journeys/test_streamlit.py
 
 langgraph-server:  ## `langgraph dev`, in an environment of its own, with an attached graph: cancelled, shut down, killed
 	$(PYTHON) -m venv $(VENV)-langgraph-server
 	$(VENV)-langgraph-server/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-langgraph-server/bin/python -m pip install --quiet --editable . --group test "langgraph-cli[inmem]>=0.4.40,<0.5"
-	$(BOUND) $(VENV)-langgraph-server/bin/python -m pytest -q tests/test_langgraph_server.py
+	$(BOUND) $(VENV)-langgraph-server/bin/python -m pytest -q tests/journeys/test_langgraph_server.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

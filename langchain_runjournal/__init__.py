@@ -5,23 +5,23 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import errors
-from ._because import because
-from ._frontend import mark_partial
-from ._journal import RunJournal
-from ._messages import is_partial, is_synthetic
-from ._recover import SpoolReport
+from .capture.because import because
 from .errors import RunJournalError
 from .events import Event, Run, RunStatus
+from .journal.run_journal import RunJournal
+from .journal.spool_recovery import SpoolReport
+from .messages.frontend import mark_partial
+from .messages.loading import is_partial, is_synthetic
 
 if TYPE_CHECKING:
-    from ._answers import ModelCall
-    from ._attach import attach
-    from ._record import arecord_partial_ai_message, record_partial_ai_message
-    from ._runner import RunHandle, start_run
-    from ._settle import Settlement
+    from .capture.handler import JournalCallbackHandler
     from .guard import ToolPairGuard, repair_tool_pairs
-    from .handler import JournalCallbackHandler
-    from .saver import JournalSaver
+    from .messages.answers import ModelCall
+    from .runs.start import RunHandle, start_run
+    from .settle.attach import attach
+    from .settle.record_partial import arecord_partial_ai_message, record_partial_ai_message
+    from .settle.saver import JournalSaver
+    from .settle.settler import Settlement
 
 __version__ = "0.1.0"
 
@@ -56,17 +56,17 @@ if find_spec("langchain") is not None:
 
 # Not before it is asked for: LangGraph takes half a second to import, and who only reads a journal does not need it.
 _LATER = {
-    "JournalCallbackHandler": "handler",
-    "JournalSaver": "saver",
-    "ModelCall": "_answers",
-    "RunHandle": "_runner",
-    "Settlement": "_settle",
+    "JournalCallbackHandler": "capture.handler",
+    "JournalSaver": "settle.saver",
+    "ModelCall": "messages.answers",
+    "RunHandle": "runs.start",
+    "Settlement": "settle.settler",
     "ToolPairGuard": "guard",
-    "arecord_partial_ai_message": "_record",
-    "attach": "_attach",
-    "record_partial_ai_message": "_record",
+    "arecord_partial_ai_message": "settle.record_partial",
+    "attach": "settle.attach",
+    "record_partial_ai_message": "settle.record_partial",
     "repair_tool_pairs": "guard",
-    "start_run": "_runner",
+    "start_run": "runs.start",
 }
 
 

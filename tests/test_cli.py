@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_runjournal import Event, RunJournal, errors
-from langchain_runjournal._wording import duration
 from langchain_runjournal.cli._app import commands
 from langchain_runjournal.cli._find import Ids
 from langchain_runjournal.cli._words import ago, clean, number, one_line, to_json, tokens
+from langchain_runjournal.common.wording import duration
 from tests._cli import ALL, EVIL, example, run, write
 
 DONE, STOPPED, FAILED, WAITS = ALL

@@ -16,7 +16,7 @@ import pytest
 
 from langchain_runjournal import RunJournal
 from tests._cli import COMMAND, PATIENCE, Writer, environment, started
-from tests._starter import Process
+from tests.support.starter import Process
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -190,7 +190,7 @@ GRAPH = """
 from contextlib import asynccontextmanager, contextmanager
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from tests._starter import Speaker, graph_of
+from tests.support.starter import Speaker, graph_of
 
 @asynccontextmanager
 async def agent():

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import _child, _sides, play
-
-from ._terminal import Terminal
+from tests._terminal import Terminal
 
 MODULE = "langchain_runjournal.demo"
 FAST = {"RUNJOURNAL_DEMO_PACE": "0.05"}

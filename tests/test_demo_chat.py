@@ -18,8 +18,7 @@ from rich.console import Console
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import _chat, _engine, chat
 from langchain_runjournal.testing import Call, ScriptedChatModel
-
-from ._terminal import Terminal
+from tests._terminal import Terminal
 
 MODULE = "langchain_runjournal.demo"
 PROMPT = r"\n  you    $"

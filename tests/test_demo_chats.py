@@ -14,9 +14,8 @@ from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import chat
-
-from ._terminal import Terminal
-from .test_demo_chat import MODULE, PROMPT, pipe, sit, squeezed
+from tests._terminal import Terminal
+from tests.test_demo_chat import MODULE, PROMPT, pipe, sit, squeezed
 
 pytestmark = pytest.mark.slow  # a process for each
 

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import chat, play
-
-from ._terminal import Terminal
+from tests._terminal import Terminal
 
 pytestmark = pytest.mark.slow  # a process for each
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from .._wording import plural
+from ..common.wording import plural
 from ..errors import RunAtWork, StopTimeout
 from ._find import RunId, find_all
 from ._settings import Problem, Settings, common, option, timeout_option

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem
 
-from .._check import Tally, read_on
-from .._journal import RunJournal
-from .._wording import plural
+from ..common.wording import plural
 from ..errors import RunJournalError, RunNotFound
 from ..events import Event, Run, RunStatus, is_utf8
+from ..journal.check import Tally, read_on
+from ..journal.run_journal import RunJournal
 from ._settings import Problem, Settings
 from ._words import one_line, standing
 

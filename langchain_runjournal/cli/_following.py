@@ -9,14 +9,14 @@ from typing import Any, Final, Literal, Protocol
 
 from rich.text import Text
 
-from .._check import Tally, read_on
-from .._drawn import as_strings, as_text
-from .._fold import as_mapping
-from .._follow import PAGE, Nap
-from .._journal import RunJournal
-from .._spoken import text_of
-from .._wording import duration, plural
+from ..common.wording import duration, plural
 from ..events import DELTA, Event, Run, RunStatus
+from ..events.run_state import as_mapping
+from ..journal.check import Tally, read_on
+from ..journal.follow import PAGE, Nap
+from ..journal.run_journal import RunJournal
+from ..messages.plain_text import text_of
+from ..timeline.calls import as_strings, as_text
 from ._settings import Settings
 from ._words import clean, one_line, to_json, tokens
 

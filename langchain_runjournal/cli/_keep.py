@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from .._check import Problem
-from .._check import check as problems_of
-from .._journal import RunJournal
-from .._wording import plural
+from ..common.wording import plural
 from ..errors import RunNotFound, StoreCorrupt
 from ..events import Run
+from ..journal.check import Problem
+from ..journal.check import check as problems_of
+from ..journal.run_journal import RunJournal
 from ._find import RunId, events_of, find_all, tell_missing
 from ._settings import Problem as Wrong
 from ._settings import Settings, common, option, write_all

@@ -8,8 +8,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from .._journal import RunJournal
 from ..events import Run, RunStatus
+from ..journal.run_journal import RunJournal
 from ._find import Ids, owner_of
 from ._settings import Settings, common, option
 from ._words import STYLES, ago, one_line, roughly, run_data, standing, to_json, tokens

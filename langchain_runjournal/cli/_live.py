@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .._journal import RunJournal
 from ..errors import RunAbandoned, StopTimeout
 from ..events import CAUSES, Cause, Run, RunStatus
+from ..journal.run_journal import RunJournal
 from ._find import RunId, find, owner_of, short_id, tell_missing
 from ._following import Following, JsonLines, People
 from ._settings import Problem, Settings, common, option, timeout_option

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from .._journal import RunJournal
-from .._looking import unsettled
-from .._wording import plural
+from ..common.wording import plural
 from ..errors import RunNotFound
 from ..events import GRAPH, PROBLEM, Event, Run, RunStatus
+from ..journal.run_display import unsettled
+from ..journal.run_journal import RunJournal
 from ._find import owner_of
 from ._settings import Problem, Settings, common, option
 from ._spool import recover_spool
@@ -29,7 +29,7 @@ from ._words import one_line
 if TYPE_CHECKING:
     from langgraph.pregel import Pregel
 
-    from .._settle import Settlement
+    from ..settle.settler import Settlement
 
 _EPILOG = """\b
 Examples:

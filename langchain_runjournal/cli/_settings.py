@@ -17,9 +17,9 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
-from .._journal import RunJournal
-from .._wording import plural
+from ..common.wording import plural
 from ..errors import StoreCorrupt, UnknownStore
+from ..journal.run_journal import RunJournal
 from ..stores import _sqlite_path
 from ._words import one_line, to_json
 

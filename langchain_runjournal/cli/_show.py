@@ -12,10 +12,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from .._drawn import ModelCall, ToolCall
-from .._timeline import Timeline, timeline
-from .._wording import duration
+from ..common.wording import duration
 from ..events import GRAPH, Run, RunStatus
+from ..timeline.calls import ModelCall, ToolCall
+from ..timeline.timeline import Timeline, timeline
 from ._find import RunId, events_of, find, owner_and_process, short_id
 from ._settings import Settings, common
 from ._words import STYLES, ago, clean, moment, number, one_line, run_data, standing, tokens

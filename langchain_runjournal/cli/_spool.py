@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .._by_hand import take_spool
-from .._journal import RunJournal
-from .._wording import plural
+from ..common.wording import plural
+from ..journal.run_journal import RunJournal
+from ..journal.spool_by_hand import take_spool
 from ._settings import Settings
 
 

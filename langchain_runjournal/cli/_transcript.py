@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.text import Text
 
-from .. import _messages, _transcript
-from .._evidence import Evidence
-from .._pairs import Known, open_requests
-from .._spoken import text_of
 from ..events import Run, RunStatus
+from ..journal.tool_evidence import Evidence
+from ..messages import loading as _messages
+from ..messages import transcript as _transcript
+from ..messages.plain_text import text_of
+from ..messages.tool_pairs import Known, open_requests
 from ._find import RunId, Verdict, events_of, find, owner_of
 from ._settings import Settings, common
 from ._show import arguments

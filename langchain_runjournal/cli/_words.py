@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from .. import _json
-from .._wording import duration, sign_for
+from ..common import strict_json as _json
+from ..common.wording import duration, sign_for
 from ..events import Run
 
 _UNSEEN: Final = re.compile(

@@ -14,8 +14,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
-from .._messages import is_synthetic
-from .._scripted import Answer, Call, ScriptedChatModel, Wait
+from ..messages.loading import is_synthetic
+from ..testing.scripted_model import Answer, Call, ScriptedChatModel, Wait
 
 TRIP: Final = "What should I see in Lisbon?"
 BOOK: Final = "Book flight, hotel and car."

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .._wording import plural
+from ..common.wording import plural
 from ._agent import GO_ON
 from ._screen import STYLES, Screen, told, who
 from ._sides import Left

@@ -16,11 +16,11 @@ from uuid import uuid4
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 
-from .._attach import attach
-from .._journal import RunJournal
-from .._runner import RunHandle, start_run
-from .._settle import Settlement
 from ..events import Run
+from ..journal.run_journal import RunJournal
+from ..runs.start import RunHandle, start_run
+from ..settle.attach import attach
+from ..settle.settler import Settlement
 from ._agent import graph_of
 from ._place import open_threads
 

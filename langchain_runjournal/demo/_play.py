@@ -18,7 +18,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from .._wording import plural
+from ..common.wording import plural
 from ..events import Run
 from ._agent import BOOK, PLAN, TRIP
 from ._child import Child

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from langchain_core.tools import BaseTool
 
-from .._notes import tell
 from ..errors import ExtraMissing
+from ..guard.cutoff_notes import tell
 from ._place import DemoFailed
 
 _KEYS: Final = {

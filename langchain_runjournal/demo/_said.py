@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
 
-from .._messages import is_partial, is_synthetic
+from ..messages.loading import is_partial, is_synthetic
 from ._screen import Screen, asked, because, clean, told, who
 
 _CUT: Final = "bold yellow"

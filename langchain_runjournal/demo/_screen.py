@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from .._messages import is_partial, is_synthetic
-from .._partial import MARK
+from ..messages.loading import is_partial, is_synthetic
+from ..messages.partial import MARK
 
 WHO: Final = {"human": "you", "ai": "agent", "tool": "tool", "system": "system"}
 STYLES: Final = {"you": "bold cyan", "agent": "bold", "tool": "magenta", "system": "dim"}

@@ -12,11 +12,11 @@ from typing import Any, Final
 from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from .._attach import attach
-from .._journal import RunJournal
-from .._messages import is_synthetic
-from .._scripted import ScriptedChatModel
 from ..errors import RequestRefused
+from ..journal.run_journal import RunJournal
+from ..messages.loading import is_synthetic
+from ..settle.attach import attach
+from ..testing.scripted_model import ScriptedChatModel
 from ._agent import GO_ON, Travel, graph_of
 from ._place import DemoFailed, open_threads
 

@@ -10,8 +10,8 @@ from typing import Final
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 
-from .._messages import is_partial, is_synthetic
-from .._scripted import Answer, Call, ScriptedChatModel
+from ..messages.loading import is_partial, is_synthetic
+from ..testing.scripted_model import Answer, Call, ScriptedChatModel
 from ._screen import because, who
 
 _CITIES: Final = ("Oslo", "Rome", "Lisbon", "Cairo", "Paris", "Tokyo", "Lima", "Berlin", "London", "Nairobi", "Sydney")

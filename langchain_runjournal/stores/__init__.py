@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from .._arguments import choice
-from .._segments import Segment
+from ..common.arguments import choice
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
+from ..events.segments import Segment
 
 Synchronous = Literal["normal", "full"]
 

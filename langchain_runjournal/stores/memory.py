@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .. import _fold
-from .._segments import Segment, unpack
 from ..errors import RunFenced, SeqGap, StoreClosed
 from ..events import Event, Run, RunStatus
+from ..events import run_state as _fold
+from ..events.segments import Segment, unpack
 from . import Owner
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ._suites import COUNTS, MODES, NEEDS, SUITES, Suite
+from tests.peers._suites import COUNTS, MODES, NEEDS, SUITES, Suite
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PER_TEST: Final = 60

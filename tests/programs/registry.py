@@ -17,8 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from langchain_runjournal import RunJournal, attach
-
-from ._stage import HELPER, Call, Stage, asked
+from tests.programs._stage import HELPER, Call, Stage, asked
 
 
 class Notes(MessagesState):

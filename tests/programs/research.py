@@ -16,8 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach
-
-from ._stage import HELPER, Call, Stage, asked
+from tests.programs._stage import HELPER, Call, Stage, asked
 
 
 class Queries(BaseModel):

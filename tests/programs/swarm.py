@@ -11,9 +11,8 @@ from langchain.agents import create_agent
 from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import RunJournal, attach
-
-from ._handoff import handoff_to
-from ._stage import Call, Stage, asked
+from tests.programs._handoff import handoff_to
+from tests.programs._stage import Call, Stage, asked
 
 
 class State(MessagesState):

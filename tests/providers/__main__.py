@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from ._cells import MODES, RETRIES, controls, matrix, sample
-from ._clients import CLIENTS
-from ._many import Verdicts, play_all
+from tests.providers._cells import MODES, RETRIES, controls, matrix, sample
+from tests.providers._clients import CLIENTS
+from tests.providers._many import Verdicts, play_all
 
 
 def table(found: Verdicts) -> str:

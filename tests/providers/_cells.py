@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ._answers import Answer, Call, Say, Search, Think
-from ._clients import CLIENTS, Client
+from tests.providers._answers import Answer, Call, Say, Search, Think
+from tests.providers._clients import CLIENTS, Client
 
 WORDS = Say(("Grüße ", "aus Zürich, ", "es schneit ", "öfter."))
 AFTER = Say(("In Łódź ", "scheint die ", "Sonne überall, ", "noch."))

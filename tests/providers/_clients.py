@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ._server import Wire
-from ._wire_anthropic import Anthropic
-from ._wire_chat import Chat, DeepSeek, Groq, Strict
-from ._wire_gemini import Gemini
-from ._wire_mistral import Mistral
-from ._wire_ollama import Ollama
-from ._wire_responses import Responses
+from tests.providers._server import Wire
+from tests.providers._wire_anthropic import Anthropic
+from tests.providers._wire_chat import Chat, DeepSeek, Groq, Strict
+from tests.providers._wire_gemini import Gemini
+from tests.providers._wire_mistral import Mistral
+from tests.providers._wire_ollama import Ollama
+from tests.providers._wire_responses import Responses
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import multiprocessing
 import warnings
 from typing import TypeAlias
 
-from ._cells import Cell
-from ._play import Stage, play
-from ._verdict import Outcome, Problem, Verdict, judge
+from tests.providers._cells import Cell
+from tests.providers._play import Stage, play
+from tests.providers._verdict import Outcome, Problem, Verdict, judge
 
 Verdicts: TypeAlias = dict[Cell, tuple[Verdict, list[str]]]
 

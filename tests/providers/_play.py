@@ -16,12 +16,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from langchain_runjournal import RunJournal, attach, is_partial, repair_tool_pairs
-
-from ._answers import Answer, Call
-from ._cells import LEFT, NOT, PLACES, RETRIES, Cell, Place
-from ._clients import CLIENTS
-from ._server import PATIENCE, Cut, Scene, Server
-from ._verdict import Outcome, Problem
+from tests.providers._answers import Answer, Call
+from tests.providers._cells import LEFT, NOT, PLACES, RETRIES, Cell, Place
+from tests.providers._clients import CLIENTS
+from tests.providers._server import PATIENCE, Cut, Scene, Server
+from tests.providers._verdict import Outcome, Problem
 
 QUICK = 0.25
 """Seconds of silence after which a client gives up, where that is the cut. Any other client waits as long as we do."""

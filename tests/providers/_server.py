@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ._answers import Answer, Frame, Ids, shown
+from tests.providers._answers import Answer, Frame, Ids, shown
 
 PATIENCE = 30.0
 """Seconds after which a scene that hangs is given up. Nothing waits that long unless something is wrong."""
@@ -75,7 +75,7 @@ class Scene:
     """Each release lets the server go on by one step behind the cut."""
 
     def next(self) -> tuple[Answer, Cut | None]:
-        from ._answers import Say
+        from tests.providers._answers import Say
 
         return self.answers.pop(0) if self.answers else ((Say(("Very ", "well. ")),), None)
 
@@ -167,7 +167,7 @@ class _Reply:
             return
         answer, cut = scene.next()
         frames = scene.wire.render(answer, body, scene)
-        from ._answers import Call
+        from tests.providers._answers import Call
 
         reason = "calls" if any(isinstance(piece, Call) for piece in answer) else "stop"
         if cut is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from ._cells import NOT, Cell, readable
+from tests.providers._cells import NOT, Cell, readable
 
 Verdict: TypeAlias = Literal["whole", "excused", "broken"]
 

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from ._answers import Answer, Call, Frame, Say, Search, Think, sse
-from ._server import Scene
+from tests.providers._answers import Answer, Call, Frame, Say, Search, Think, sse
+from tests.providers._server import Scene
 
 REASONS = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens"}
 BLOCKS = {

@@ -7,8 +7,8 @@ import json
 import re
 from typing import Any
 
-from ._answers import Answer, Call, Frame, Say, Think, sse
-from ._server import Scene
+from tests.providers._answers import Answer, Call, Frame, Say, Think, sse
+from tests.providers._server import Scene
 
 REASONS = {"stop": "stop", "calls": "tool_calls", "length": "length"}
 

@@ -6,8 +6,8 @@ import base64
 import json
 from typing import Any
 
-from ._answers import Answer, Frame, Say, Search, Think
-from ._server import Scene
+from tests.providers._answers import Answer, Frame, Say, Search, Think
+from tests.providers._server import Scene
 
 STATUS = {400: "INVALID_ARGUMENT", 500: "INTERNAL", 529: "UNAVAILABLE"}
 DATA = ("text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "codeExecutionResult")

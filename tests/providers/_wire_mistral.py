@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from ._answers import Call, Frame
-from ._server import Scene
-from ._wire_chat import Chat
+from tests.providers._answers import Call, Frame
+from tests.providers._server import Scene
+from tests.providers._wire_chat import Chat
 
 CHUNKS = frozenset({"text", "image_url", "document_url", "reference", "file", "thinking", "input_audio"})
 

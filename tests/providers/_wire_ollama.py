@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ._answers import Answer, Frame, Say, Think
-from ._server import Scene
+from tests.providers._answers import Answer, Frame, Say, Think
+from tests.providers._server import Scene
 
 
 class Ollama:

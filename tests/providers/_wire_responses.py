@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from ._answers import Answer, Call, Frame, Say, Search, Think, sse
-from ._server import Scene
+from tests.providers._answers import Answer, Call, Frame, Say, Search, Think, sse
+from tests.providers._server import Scene
 
 PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "web_search_call": "ws"}
 OUTPUTS = frozenset({"reasoning", "function_call", "web_search_call"})

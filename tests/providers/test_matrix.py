@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ._cells import PLACES, Cell, controls, cuts_of, matrix, readable, sample
-from ._clients import CLIENTS
-from ._play import Stage, play
-from ._verdict import Outcome, Problem, judge
+from tests.providers._cells import PLACES, Cell, controls, cuts_of, matrix, readable, sample
+from tests.providers._clients import CLIENTS
+from tests.providers._play import Stage, play
+from tests.providers._verdict import Outcome, Problem, judge
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,9 +16,8 @@ from pathlib import Path
 import langgraph.checkpoint.sqlite.aio  # noqa: F401 - imported once, before anything forks
 
 from langchain_runjournal import ToolPairGuard, attach, start_run  # noqa: F401
-
-from . import faults, forks, mutations, recoverers, writers
-from ._judge import Found, Storm, run
+from tests.storms import faults, forks, mutations, recoverers, writers
+from tests.storms._judge import Found, Storm, run
 
 STORMS: dict[str, tuple[Storm, int]] = {
     "writers": (writers.storm, 500),

@@ -26,9 +26,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import Event, RunJournal, attach, errors
-
-from ._judge import Case, Wrong
-from .writers import _check_run, text_of
+from tests.storms._judge import Case, Wrong
+from tests.storms.writers import _check_run, text_of
 
 CODES = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EACCES, errno.EINTR, errno.ENOMEM, errno.EROFS)
 CALLS = ("open", "ftruncate", "posix_fallocate", "unlink", "rename", "replace", "link", "fsync", "stat", "fstat", "listdir")

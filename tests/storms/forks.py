@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 from langchain_runjournal import Event, RunJournal
-
-from ._judge import Case, Wrong
-from .writers import _check_run, text_of
+from tests.storms._judge import Case, Wrong
+from tests.storms.writers import _check_run, text_of
 
 THREADS = 2
 

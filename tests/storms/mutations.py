@@ -15,9 +15,8 @@ import time
 from pathlib import Path
 
 from langchain_runjournal import RunJournal, errors
-
-from ._judge import Case, Wrong
-from .writers import THREADS, text_of, write
+from tests.storms._judge import Case, Wrong
+from tests.storms.writers import THREADS, text_of, write
 
 KINDS = ("a bit", "zeros", "noise", "cut", "grown", "gone", "doubled")
 

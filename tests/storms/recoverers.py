@@ -30,8 +30,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from langchain_runjournal import RunJournal, attach, errors, repair_tool_pairs, start_run
-
-from ._judge import Case, Wrong
+from tests.storms._judge import Case, Wrong
 
 THREADS = ("t0", "t1", "t2")
 WORKERS = 2

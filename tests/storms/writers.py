@@ -8,8 +8,7 @@ from pathlib import Path
 
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import RunNotFound
-
-from ._judge import Case, Wrong
+from tests.storms._judge import Case, Wrong
 
 THREADS = 4
 

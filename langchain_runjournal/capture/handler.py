@@ -1,0 +1,400 @@
+"""`JournalCallbackHandler`: what LangChain and LangGraph report, as events of a journal."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeVar, cast
+from uuid import UUID
+
+from langchain_core.callbacks.manager import ahandle_event
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers._streaming import _StreamingCallbackHandler
+from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, GraphResumeEvent
+
+from ..common.shared_values import Shared
+from ..errors import InvalidArgument
+from ..events import DELTA
+from ..events.segments import encode_text, encode_value
+from ..journal.run_journal import RunJournal
+from ..journal.spool import TEXT, VALUE
+from ..messages.answers import Answers, names_in
+from ..messages.partial import delta_is_visible
+from ..runs.cancellation import refuse
+from . import callback_data as _translate
+from .call_tree import Node, key_of, stack
+from .calling_graph import Caller, attached_caller
+from .cut_calls import Refusing, keep, refusing
+
+logger = logging.getLogger("langchain_runjournal")
+
+_NEAR: Final = 9
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
+    """Whatever goes wrong with the record, the agent goes on; the journal's next barrier tells."""
+
+    @functools.wraps(method)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception:
+            logger.exception("what %s said could not be recorded", method.__name__)
+            cast("JournalCallbackHandler", args[0]).journal._intake.miss()
+
+    return guarded
+
+
+class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
+    """Records in a journal whatever a LangChain or LangGraph run says and does. Drop it into
+    ``config={"callbacks": [JournalCallbackHandler(journal)]}``.
+
+    A token is safe from `kill -9` before your code gets it. The run's id is that of its root, the one that you can give as
+    ``config={"run_id": uuid}``; a model that is called without any chain around it is a run of its own. One handler serves
+    any number of runs, at the same time, in any number of threads and event loops; two of one journal on the same run
+    record it once. It never raises, never waits, and changes nothing that others see. A copy of it, also a deep one, is the
+    same handler.
+
+    `capture_invoke`: make models stream inside ``invoke`` and ``ainvoke`` too, so that a Stop there keeps the text so far.
+    Without it, a call that is cut inside ``invoke`` has no text to keep, and nobody saw any. With it, LangChain calls the
+    model in another way, and your program may notice:
+
+    - LangChain calls ``_stream`` instead of ``_generate``, and so the provider's streaming endpoint (unless the model has
+      none, or ``disable_streaming`` forbids it). An overridden ``_generate`` is bypassed: a mock of it is not called, and
+      the request of a `ChatOpenAI` goes to the network. Recorded requests (VCR cassettes) no longer match.
+    - `usage_metadata` is missing where the provider reports no usage in streams: on OpenAI-compatible endpoints, for one.
+      Other `response_metadata` may differ.
+    - With ``n=2``, the text of both candidates is merged into one message, which is stored as complete.
+    - Some fakes of LangChain raise: `GenericFakeChatModel`, for one, if its message has no text or has content blocks.
+    - With ``output_version="v1"``, content blocks have an `index`.
+    - The id of a message is ``lc_run--<id>`` instead of ``lc_run--<id>-0``.
+    - Other handlers get `on_llm_new_token`, and LangGraph runs nodes through ``stream``.
+
+    `answers`: which model calls answer the user, where a call is cut before its node has ended: the name of a node, a
+    collection of names (each covers the nodes inside of it), or a function that gets a `ModelCall` and returns True for an
+    answer. The other calls of nodes are helpers: what is left of them never comes back. Without it, the journal goes by what
+    the node was seen to do before, by structured output and by the tag ``nostream``; a call of which nothing is known is an
+    answer.
+    """
+
+    run_inline = True
+    """On the thread that streams, in order, and before the consumer has the token."""
+    ignore_llm = False
+    ignore_chat_model = False
+    ignore_chain = False
+    ignore_agent = False
+    ignore_retriever = False
+    ignore_retry = True
+    ignore_custom_event = True
+
+    def __init__(self, journal: RunJournal, *, capture_invoke: bool = False, answers: Answers | None = None) -> None:
+        if not isinstance(journal, RunJournal):
+            raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
+        names_in(answers)
+        super().__init__()
+        self.journal = journal
+        self.answers = answers
+        self.capture_invoke = capture_invoke
+        self._capture = journal._capture
+        self._tracker = self._capture.tracker
+        self.streaming: dict[int, Node] = {}
+        """The model calls whose tokens are written down here, until they are over."""
+        if capture_invoke:
+            # LangChain and LangGraph ask for the class: where a handler is of this one, models stream.
+            self.__class__ = _InvokeCapturing
+
+    def __repr__(self) -> str:
+        return f"JournalCallbackHandler({self.journal!r}{', capture_invoke=True' if self.capture_invoke else ''})"
+
+    # --- tokens -------------------------------------------------------------------------------------------------------
+
+    def on_llm_new_token(
+        self,
+        token: str | list[str | dict[str, Any]],
+        *,
+        run_id: UUID,
+        chunk: Any = None,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        **about: Any,
+    ) -> Any:
+        """What a chunk adds, written down before anybody else has it."""
+        # For every token: as little as possible. What has the usual shape is told from the rest by these few looks.
+        try:
+            node = self.streaming[run_id.int]
+            fields = chunk.message.__dict__
+            content, calls = fields["content"], fields["tool_call_chunks"]
+            if (
+                fields["id"] == node.message_id
+                and fields["response_metadata"] == node.metadata
+                and not fields["additional_kwargs"]
+                and fields["usage_metadata"] is None
+            ):
+                if not calls and type(content) is str:
+                    if content:
+                        if not node.said:
+                            node.spoke, node.said = True, not content.isspace()
+                        self.journal._intake.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
+                    return
+                short = _translate.short_json(content, calls)
+                if short is not None:
+                    if calls:
+                        node.raw.write(short)
+                    if not node.said:
+                        node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
+                    self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, short)
+                    return
+        except (KeyError, AttributeError):
+            # A plain text model, a call that is over, or a shape that nobody has thought of.
+            self._token(token, chunk, run_id)
+            return
+        except Exception:
+            logger.exception("a token could not be recorded")
+            self.journal._intake.miss()
+            return
+        self._token(token, chunk, run_id)
+
+    @_never_raises
+    def _token(self, token: Any, chunk: Any, run_id: Any) -> None:
+        node = self.streaming.get(key_of(run_id))
+        if node is None:
+            refuse(self._tracker.nodes.get(key_of(run_id)))
+            return  # recorded by another handler, or as events
+        fields = getattr(getattr(chunk, "message", None), "__dict__", None)
+        if fields is None:
+            text = getattr(chunk, "text", None) or token
+            data = {"text" if isinstance(text, str) else "blocks": text} if text else {}
+        else:
+            data = _translate.chunk_delta(fields, node.message_id, node.metadata)
+        self._delta(node, data)
+
+    @_never_raises
+    def on_stream_event(self, event: Any, *, run_id: UUID, **about: Any) -> Any:
+        """The other way in which models stream. A call that speaks both ways is recorded in this one."""
+        node = self._tracker.nodes.get(key_of(run_id))
+        refuse(node)
+        if node is None or node.owner is not self:
+            return
+        data = _translate.stream_event_delta(event)
+        if not node.on_events:
+            node.on_events = True
+            self.streaming.pop(node.key, None)
+            if node.spoke:
+                # A model that reports its tokens by itself has told us of the first one already.
+                data["restart"] = True
+        self._delta(node, data)
+
+    def _delta(self, node: Node, data: dict[str, Any]) -> None:
+        if not data:
+            return
+        node.spoke = True
+        node.said = node.said or delta_is_visible(data)
+        if "id" in data:
+            node.message_id = data["id"]
+        if "metadata" in data:
+            node.metadata = copy.deepcopy(data["metadata"])
+        if "usage" in data:
+            node.usage = node.usage or {}
+            _translate.add_usage(node.usage, data["usage"])
+        if not node.root.muted:
+            written = encode_value(DELTA, data)
+            keep(node, data, written)
+            self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, written)
+
+    # --- the rest --------------------------------------------------------------------------------------------------
+
+    @_never_raises
+    def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A chat model is called."""
+        self._model(serialized, messages[0] if messages else [], run_id, about)
+
+    @_never_raises
+    def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A plain text model is called."""
+        try:
+            self._model(serialized, prompts[0] if prompts else "", run_id, about)
+        finally:
+            self._let_others_hear(serialized, prompts, run_id, about)
+
+    @_never_raises
+    def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A model call is complete."""
+        self._over(run_id, self._capture.respond, response)
+
+    @_never_raises
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A model call has failed, or was cut off in one of the ways that LangChain tells of."""
+        self._over(run_id, self._capture.fail, error, error)
+
+    @_never_raises
+    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A chain, a graph or a task of a graph begins."""
+        name, caller = _translate.name_of(serialized, about), attached_caller(self.journal)
+        told = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
+        self._begin(name, run_id, about, told, caller)
+
+    @_never_raises
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A chain has ended well."""
+        self._over(run_id, self._capture.finish, outputs)
+
+    @_never_raises
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A chain has failed, or was cancelled, or left."""
+        self._over(run_id, self._capture.break_off, error, error)
+
+    @_never_raises
+    def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
+        """A retriever is to the journal what any other chain is."""
+        self._begin(_translate.name_of(serialized, about), run_id, about, lambda node: None)
+
+    @_never_raises
+    def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A retriever has ended well."""
+        self._over(run_id, self._capture.finish, None)
+
+    @_never_raises
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A retriever has failed."""
+        self._over(run_id, self._capture.break_off, error, error)
+
+    @refusing
+    @_never_raises
+    def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
+        """A tool begins."""
+        name, args = _translate.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
+        tool_call_id, metadata = about.get("tool_call_id"), about.get("metadata")
+        self._begin(name, run_id, about, lambda node: self._capture.tool(node, name, args, tool_call_id, metadata))
+
+    @_never_raises
+    def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> Any:
+        """A tool has ended well; a synchronous one may do so long after its run has ended."""
+        self._over(run_id, self._capture.result, output)
+
+    @_never_raises
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
+        """A tool has failed, or waits for a human."""
+        self._over(run_id, self._capture.tool_error, error, error)
+
+    @_never_raises
+    def on_interrupt(self, event: GraphInterruptEvent) -> Any:
+        """A graph waits for a human. Its root then ends as if it were complete."""
+        self._do(partial(self._capture.pause, event))
+
+    @_never_raises
+    def on_resume(self, event: GraphResumeEvent) -> Any:
+        """A graph goes on after it has waited for a human."""
+        self._do(partial(self._capture.resume, event))
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _do(self, work: Callable[[], object]) -> None:
+        if self._capture.is_orphaned:
+            return
+        if self.journal._intake.is_inside():
+            # The garbage collector, or a signal, has brought us here in the middle of an append of this thread. To wait for
+            # another one now, which may be waiting for that append, would be to wait for ever.
+            self._tracker.do_later(work)
+        else:
+            self._tracker.do(work)
+
+    def _begin(
+        self,
+        name: str | None,
+        run_id: Any,
+        about: dict[str, Any],
+        tell: Callable[[Node], None],
+        caller: Caller | None = None,
+    ) -> None:
+        parent = about.get("parent_run_id") or self._fallback_around()
+        refuse(self._tracker.find(parent))
+
+        def work() -> None:
+            node = self._capture.begin(self, run_id, parent, about.get("metadata"), name, caller)
+            if node is not None:
+                tell(node)
+
+        self._do(work)
+
+    def _fallback_around(self) -> UUID | None:
+        """The chain with fallbacks that we are in: LangChain tells its parts of nobody above them, unlike those of any other
+        chain, and only the context knows better."""
+        config = var_child_runnable_config.get()
+        parent = getattr((config or {}).get("callbacks"), "parent_run_id", None)
+        node = self._tracker.nodes.get(key_of(parent)) if parent is not None else None
+        return parent if node is not None and node.name == "RunnableWithFallbacks" else None
+
+    def _model(self, serialized: Any, asked: Any, run_id: Any, about: dict[str, Any]) -> None:
+        metadata, tags, params = about.get("metadata"), about.get("tags"), about.get("invocation_params")
+        options = about.get("options")
+
+        def tell(node: Node) -> None:
+            # First of all: whatever cannot be understood below, its tokens are kept.
+            node.model = "unknown"
+            self.streaming[node.key] = node
+            self._capture.model(node, serialized, asked, metadata, tags, params, options)
+
+        self._begin(_translate.name_of(serialized, about), run_id, about, tell)
+
+    def _let_others_hear(self, serialized: Any, prompts: Any, run_id: UUID, about: dict[str, Any]) -> None:
+        """In its asynchronous callbacks, LangChain forgets to tell handlers that are not inline that a plain text model
+        starts, as soon as there is one that is; `astream_events` is such a handler, and would stay empty because of us. So
+        they are put where LangChain would have put them."""
+        known: Mapping[str, Any] = {}
+        for frame in stack(_NEAR):
+            if frame.f_code.co_name == "on_llm_start" and "non_inline_tasks" in frame.f_locals:
+                known = frame.f_locals
+                break
+        inline, others = known.get("inline_handlers", ()), known.get("non_inline_handlers", ())
+        ours = [handler for handler in inline if isinstance(handler, JournalCallbackHandler)]
+        if others and ours == inline and ours[0] is self:
+            told = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
+            known["non_inline_tasks"].append(told)
+
+    def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any, error: BaseException | None = None) -> None:
+        """Something has ended, unless it has ended before, or another handler records it."""
+
+        def work() -> None:
+            node = self._tracker.nodes.get(key_of(run_id))
+            if node is not None and node.owner is self:
+                try:
+                    end(node, value)
+                finally:
+                    # Also if it could not be understood: it is over, and its run may be.
+                    self._capture.close(node, error)
+
+        self._do(work)
+
+
+class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):
+    """The same, where models stream inside of `invoke` too. LangChain looks for this class, which passes on the output
+    that it is shown."""
+
+    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[_T]) -> AsyncIterator[_T]:
+        tapping = _next_to_tap(self)
+        return output if tapping is None else tapping.tap_output_aiter(run_id, output)
+
+    def tap_output_iter(self, run_id: UUID, output: Iterator[_T]) -> Iterator[_T]:
+        tapping = _next_to_tap(self)
+        return output if tapping is None else tapping.tap_output_iter(run_id, output)
+
+
+def _next_to_tap(ours: JournalCallbackHandler) -> _StreamingCallbackHandler[Any] | None:
+    """The streaming handler that LangChain would have found without us, if it has stopped at us.
+
+    LangChain shows the output of a chain to the first streaming handler of a run only (`_transform_stream_with_config`), and
+    `astream_events` and `astream_log` listen with a handler of that kind. LangGraph shows it to each of them in turn: there
+    we must not pass it on, or `astream_log` would report each chunk twice.
+    """
+    caller = sys._getframe(2).f_locals
+    if caller.get("stream_handler") is not ours:
+        return None
+    handlers = getattr(caller.get("run_manager"), "handlers", ())
+    others = (one for one in handlers if not isinstance(one, JournalCallbackHandler))
+    return next((one for one in others if isinstance(one, _StreamingCallbackHandler)), None)

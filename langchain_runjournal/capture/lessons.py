@@ -1,0 +1,98 @@
+"""What was learned about the nodes of graphs, between memory and the store.
+
+Rule: a callback only remembers; the writer thread writes. A fact that could not be written is learned again by the next
+process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..common.twins import off_the_loop
+from ..errors import InvalidArgument
+from ..messages.answers import Answers, Learned, names_in
+
+if TYPE_CHECKING:
+    from langgraph.pregel import Pregel
+
+    from ..journal.run_journal import RunJournal
+    from .graph_identity import Identity
+
+
+logger = logging.getLogger("langchain_runjournal")
+
+
+def get_to_know(graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers: Answers | None) -> None:
+    """A graph is attached: check the names that the user gives, and find out what is known of it before its first run."""
+    # Here and not above: a journal that is only read does without LangGraph.
+    from ..settle.graph_thread import Shape
+    from .graph_identity import identity
+
+    nodes = {str(name) for name in graph.nodes if name != "__start__"}
+    for _, inner in graph.get_subgraphs(recurse=True):
+        nodes |= {str(name) for name in getattr(inner, "nodes", ()) if name != "__start__"}
+    unknown = [name for name in names_in(answers) if name not in nodes]
+    if unknown:
+        expected = f"names of nodes of the graph ({', '.join(sorted(nodes))}); of others, give a function"
+        raise InvalidArgument(name="answers", expected=expected, value=", ".join(unknown))
+    capture, found = journal._capture, identity(graph)
+    capture.keeps[str(found.fingerprint)] = hasattr(graph, "builder") and Shape(graph).channel is not None
+    off_the_loop(partial(capture.lessons.load, graph_key(found)))
+
+
+def graph_key(identity: Identity) -> str:
+    """What facts about a graph are filed under. Its name counts as well: agents that a library makes have the same nodes."""
+    return f"{identity.name}|{identity.fingerprint}"
+
+
+class Lessons:
+    """The facts that one journal knows about graphs."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        self._journal = journal
+        self.known = Learned()
+        self._unwritten: list[tuple[str, frozenset[str]]] = []
+        self._loaded: set[str] = set()
+
+    def load(self, graph: str) -> None:
+        """Read what the store knows of a graph: what earlier processes have learned. Blocks; never raises an Exception."""
+        self._loaded.add(graph)
+        learned = getattr(self._journal._store, "learned", None)  # a store of somebody else may lack the verb
+        if learned is None:
+            return
+        try:
+            self.known.add(graph, learned(graph))
+        except Exception:
+            logger.warning("what was learned about a graph could not be read; it is learned again", exc_info=True)
+
+    def want(self, graph: str) -> None:
+        """A run of a graph begins: have the writer thread read what is known of it, unless that was done before."""
+        if graph not in self._loaded:
+            self._loaded.add(graph)
+            self._give(partial(self.load, graph))
+
+    def note(self, graph: str, facts: Iterable[str], *, durable: bool) -> None:
+        """Remember facts. `durable`: the writer thread writes the new ones into the store."""
+        new = self.known.add(graph, facts)
+        if new and durable:
+            self._unwritten.append((graph, frozenset(new)))
+            self._give(partial(self._write, self._journal._store))
+
+    def _give(self, errand: Callable[[], None]) -> None:
+        writer = self._journal._writer
+        writer.errands.append(errand)
+        writer.poke()
+
+    def _write(self, store: Any) -> None:
+        learn = getattr(store, "learn", None)
+        while self._unwritten and learn is not None:
+            graph, facts = self._unwritten[0]
+            try:
+                learn(graph, facts)
+            except Exception as exc:  # noqa: BLE001 - it stays, and is tried again with the next fact
+                logger.warning("what was learned about a graph could not be written yet: %s", exc)
+                return
+            self._unwritten.pop(0)

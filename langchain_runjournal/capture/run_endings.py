@@ -1,0 +1,166 @@
+"""How the end of a run is told: at once, or, of an attached graph, when its thread has been settled.
+
+Rule: each run is told to end exactly once, whatever comes in between, or its thread would never be free again. Whoever sees
+`run.end` finds the thread whole, or is told that it is not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..events import Event, Kind
+from .call_tree import Root, Tracker
+from .callback_data import Data
+from .cut_calls import CutCalls
+from .thread_slots import OnThreads, Turn
+
+if TYPE_CHECKING:
+    from ..journal.run_journal import RunJournal
+    from ..runs.admission import Waiting
+    from ..runs.cancellation import Started
+    from ..settle.attachment import Attachment
+    from ..settle.saver import JournalSaver
+
+
+def standing(settled: Data) -> Data:
+    """What the end of a run says of its thread, after a settlement that is final."""
+    return {key: settled[key] for key in ("settled", "given_up", "problem") if key in settled}
+
+
+class Ends:
+    """The runs that a journal captures, and the threads that they have their turns on."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
+        self._journal = weakref.proxy(journal)
+        self._alive = weakref.ref(journal)
+        self.tracker = Tracker()
+        self.threads = OnThreads(self.tracker.do)
+        self._unsettled: dict[int, Root] = {}
+        self.evidence: dict[tuple[str, int], Any] = {}
+        """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
+        self.cut_calls = CutCalls()
+        """The tool calls of answers that were cut off: an attached graph does not run them."""
+        self.started: dict[int, Started] = {}
+        """The runs in tasks of their own, until they are over."""
+        self.is_closing = False
+        """Whether the journal is being closed: no run begins any more."""
+        self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """The attached copies of graphs that were started without."""
+        self.attachments: weakref.WeakSet[Attachment] = weakref.WeakSet()
+        """Those of the graphs that are attached in this process, as long as somebody holds one of them."""
+        self.waiting: dict[tuple[str, str], Waiting] = {}
+        """By graph and thread, the last of those who wait for it."""
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the journal was garbage-collected. A stream that was collected with it is closed only after that, and then
+        reports its end: there is nowhere to write it. The run is left behind, as by a killed process."""
+        return self._alive() is None
+
+    def _tell_end(self, root: Root, ending: Data) -> None:
+        self._put(root, "run.end", {**ending, "usage": root.usage}, late=False)
+        if root.turn is not None:
+            root.turn.is_told = True
+            if ending.get("settled") is False:
+                self.threads.left_open(root.turn, root.run_id)
+
+    def unsettled(self, key: int) -> Root | None:
+        """The run whose root this is, if it has ended and its thread is to be settled before that is told."""
+        return self._unsettled.get(key)
+
+    def conclude(self, key: int, settled: Data | None, problem: str | None) -> None:
+        """Tell the end of a run, now that its thread has been settled, or could not be, for some `problem`."""
+        root = self._unsettled.pop(key, None)
+        if root is None or root.turn is None:
+            return
+        ending = root.turn.ending or {"status": "interrupted"}
+        try:
+            if settled is not None:
+                self._put(root, "run.settled", settled, late=False)
+                self._tell_end(root, {**ending, **standing(settled)})
+        finally:
+            # Whatever comes in between, Ctrl-C for one: a run that never ends would keep its thread for ever.
+            self.give_up(root, problem or "cut off")
+
+    def give_up(self, root: Root, problem: str) -> None:
+        """A run is over, and nobody settles it: if its end has not been told, tell it, and free its thread."""
+        if root.turn is not None:
+            self._unsettled.pop(root.turn.key, None)
+            if not root.turn.is_told:
+                ending = root.turn.ending or {"status": "interrupted"}
+                self._tell_end(root, {**ending, "settled": False, "problem": problem})
+        self.threads.leave(root)
+
+    def give_up_idle(self) -> None:
+        """The same for all runs that nobody settles, and for those that LangChain has forgotten when their loop was torn."""
+        for root in self.threads.lost():
+            node = root.open.get(root.turn.key) if root.turn is not None else None
+            if node is not None:
+                self.tracker.on_gone(node)
+        for root in list(self._unsettled.values()):
+            if root.turn is not None and not root.turn.is_worked_on:
+                self.give_up(root, "cut off")
+
+    def forget(self, run_ids: Collection[str]) -> None:
+        """Runs that were deleted: what is remembered of them goes as well."""
+        self.tracker.do(partial(self.threads.forget, run_ids))
+        gone = set(run_ids)
+        for key in [key for key in list(self.evidence) if key[0] in gone]:
+            self.evidence.pop(key, None)
+
+    def after_fork(self) -> None:
+        """In a child: whatever goes on is the parent's, and a lock may be held by a thread that is not here."""
+        self.tracker.after_fork()
+        self.threads.clear()
+        self._unsettled.clear()
+        self.started.clear()
+        self.is_closing = False
+        self.waiting.clear()
+
+    def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
+        """Append what a checkpoint is to the run on its thread, once a run: `base`, behind which the run begins to write;
+        `stored`, the first that it has written; `resumed`, from which it goes on, though it need not be the newest."""
+        root = self.threads.oldest(thread_id, saver)
+        turn = root.turn if root is not None else None
+        if root is None or turn is None or word in turn.said:
+            return
+        if word != "resumed" or (turn.resumes and "base" not in turn.said):
+            self._do(partial(self._say, root, turn, word, checkpoint_id))
+
+    def take_read(self, saver: JournalSaver, thread_id: str) -> Any:
+        """The newest checkpoint of a thread, if the run that begins on it was looked at just now; once."""
+        root = self.threads.oldest(thread_id, saver)
+        turn = root.turn if root is not None else None
+        return turn.take_read(saver.saver) if turn is not None and not turn.said else None
+
+    def applied(self, saver: JournalSaver, thread_id: str, checkpoint_id: str, step: int | None) -> None:
+        """Append that a checkpoint is stored which holds what the tasks of the outermost graph gave, up to those of `step`.
+        The first one of a run holds what the run was given."""
+        root = self.threads.oldest(thread_id, saver)
+        if root is not None:
+            data: Data = {"applied": checkpoint_id, "step": step}
+            self._do(partial(self._put, root, "run.checkpoint", data, late=False))
+
+    def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
+        if word not in turn.said:
+            turn.said.add(word)
+            self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
+
+    def _do(self, work: Callable[[], object]) -> None:
+        if self.is_orphaned:
+            return
+        # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
+        if self._journal._intake.is_inside():
+            self.tracker.do_later(work)
+        else:
+            self.tracker.do(work)
+
+    def _put(self, root: Root, kind: Kind, data: Data, call_id: str | None = None, *, late: bool | None = None) -> None:
+        if root.over if late is None else late:
+            data["late"] = True
+        if not root.muted:
+            self._journal.append(Event(run_id=root.run_id, kind=kind, data=data, call_id=call_id))

@@ -1,0 +1,184 @@
+"""Pure: consecutive events of a run, packed as one row.
+
+Rule: a segment is columns of text that are joined, never parsed, to be merged. Writing a row for each token costs 30 to
+60 times as much; a segment of any length costs one row, and two neighbouring segments merge by concatenation:
+
+- `body`  the values, as JSON, joined by commas: a string is the text of a delta, ``{...}`` any other delta,
+  ``["kind", {...}]`` anything else;
+- `calls` flat pairs ``seq,call``: from that seq on, events belong to that call;
+- `ats`   for each event but the first, the milliseconds since the event before it (less than 0 when the clock was set
+  back); `t0` and `t1` are the wall clock of the first and the last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain, pairwise, repeat
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import Any, NamedTuple, cast
+
+from ..common import strict_json as _json
+from . import DELTA, MARKS, Event, Kind, is_utf8, thaw_events
+
+
+class Damaged(ValueError):
+    """Segments that cannot be what was written."""
+
+
+class Segment(NamedTuple):
+    """Events `first` to `last` of a run, from the owner that held `epoch`."""
+
+    run_id: str
+    epoch: int
+    first: int
+    last: int
+    t0: int
+    t1: int
+    ats: str
+    calls: str
+    body: str
+    marks: tuple[Event, ...] = ()
+
+
+def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
+    """The JSON of one event's data, in a form that is always valid UTF-8.
+
+    Bytes are kept (see `binary`). Anything else that JSON cannot hold becomes text (see `strict_json`): a journal that
+    refuses an event because of one odd object would lose the rest of it too. Does not raise.
+    """
+    if isinstance(data, str):
+        return encode_text(data)
+    value = dict(data) if kind == DELTA else [kind, data]
+    try:
+        text = _json.dumps_events(value)
+        if text.count("[") + text.count("{") > _json.DEEPEST and _depth(text) > _json.DEEPEST:
+            raise RecursionError  # a reader, somewhere else in its own stack, must be able to follow
+    except (TypeError, ValueError, RecursionError):
+        text = _json.dumps(_json.plain(value))
+    # Escaping everything is the rare way out for half of a surrogate pair somewhere inside.
+    return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def encode_text(text: str) -> str:
+    """The JSON of a string. Half of a surrogate pair, as a cut stream can deliver it, stays what it is, escaped."""
+    return encode_basestring(text) if text.isascii() or is_utf8(text) else encode_basestring_ascii(text)
+
+
+def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:
+    """A segment of events that are numbered already. For stores and tests: the writer builds its own, from columns."""
+    first = events[0].seq
+    if [event.seq for event in events] != list(range(first, first + len(events))):
+        raise ValueError(f"the events of a segment must be numbered {first}, {first + 1}, ... without gaps")
+    moments = [round(event.at * 1000) for event in events]
+    calls: list[int | str | None] = []
+    for event in events:
+        if not calls or calls[-1] != event.call_id:
+            calls += (event.seq, event.call_id)
+    return Segment(
+        run_id,
+        epoch,
+        first,
+        events[-1].seq,
+        moments[0],
+        moments[-1],
+        ",".join(str(b - a) for a, b in pairwise(moments)),
+        encode_calls(calls),
+        ",".join(encode_value(event.kind, event._value) for event in events),
+        tuple(event for event in events if event.kind in MARKS),
+    )
+
+
+def encode_calls(pairs: Sequence[int | str | None]) -> str:
+    """Flat pairs of seq and call, as the inside of a JSON list."""
+    return json.dumps(pairs, separators=(",", ":"))[1:-1]
+
+
+def unpack(segment: Segment, after: int = 0) -> list[Event]:
+    """The events of a segment with a larger seq than `after`."""
+    try:
+        values = _load(segment.body)
+    except ValueError as exc:
+        raise Damaged(f"segment {segment.first} to {segment.last} of run {segment.run_id} is not JSON") from exc
+    ats = [moment / 1000 for moment in accumulate(_load(segment.ats), initial=segment.t0)]
+    if len(values) != len(ats) or len(values) != segment.last - segment.first + 1:
+        raise Damaged(f"segment {segment.first} to {segment.last} of run {segment.run_id} holds {len(values)} events")
+    calls = _spread(_load(segment.calls), segment.first, len(values))
+    if len(calls) != len(values):
+        raise Damaged(f"segment {segment.first} to {segment.last} of run {segment.run_id} has lost its calls")
+    skip = max(0, after + 1 - segment.first)
+    if skip:
+        values, ats, calls = values[skip:], ats[skip:], calls[skip:]
+    first = segment.first + skip
+    # The rule of nearly every segment: nothing but text.
+    if set(map(type, values)) <= {str}:
+        return thaw_events(segment.run_id, repeat(DELTA), values, calls, first, ats)
+    kinds = [value[0] if type(value) is list else DELTA for value in values]
+    datas = [value[1] if type(value) is list else value for value in values]
+    return thaw_events(segment.run_id, cast("list[Kind]", kinds), datas, calls, first, ats)
+
+
+def last_call(calls: str) -> str:
+    """The JSON of the call that a segment with these `calls` ends in."""
+    return json.dumps(_load(calls)[-1])
+
+
+def trim(segment: Segment, after: int) -> Segment:
+    """The part of a segment with a larger seq than `after`; the segment itself where that is all of it."""
+    return segment if after < segment.first else pack(segment.run_id, segment.epoch, unpack(segment, after))
+
+
+def merge(segments: Sequence[Segment]) -> Segment:
+    """Neighbouring segments of a run as one, without parsing them. The marks are not kept: they have been applied.
+
+    A segment with empty `calls` goes on with the call of the one before it. All but the first may be plain tuples.
+    """
+    head = segments[0]
+    if len(segments) == 1:
+        return head._replace(marks=())
+    last, t1 = head.last, head.t1
+    ats = [head.ats] if head.ats else []
+    calls, bodies = [head.calls], [head.body]
+    current = head.calls.rpartition(",")[2]
+    for _, _, first, end, start, stop, steps, call, body, _ in segments[1:]:
+        if first != last + 1:
+            raise Damaged(f"run {head.run_id} has a gap: {last} is followed by {first}")
+        ats.append(str(start - t1))
+        if steps:
+            ats.append(steps)
+        # A call that goes on from one segment to the next needs no second mention.
+        if call and call.partition(",")[2] != current:
+            calls.append(call)
+            current = call.rpartition(",")[2]
+        bodies.append(body)
+        last, t1 = end, stop
+    epoch = segments[-1][1]
+    return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
+
+
+_BRACKET = re.compile(r"[\[\]{}]")
+
+
+def _depth(text: str) -> int:
+    """How deeply the JSON is nested, or somewhat more: brackets in strings count."""
+    depth = deepest = 0
+    for found in _BRACKET.finditer(text):  # and not sign by sign: the text may be megabytes
+        if found[0] in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        else:
+            depth -= 1
+    return deepest
+
+
+def _load(inside: str) -> list[Any]:
+    return cast("list[Any]", _json.loads(f"[{inside}]"))
+
+
+def _spread(pairs: list[Any], first: int, count: int) -> list[str | None]:
+    if len(pairs) == 2:
+        return [pairs[1]] * count
+    starts = [max(0, seq - first) for seq in pairs[0::2]] + [count]
+    spans = zip(pairs[1::2], starts, starts[1:], strict=False)
+    return list(chain.from_iterable(repeat(call, end - start) for call, start, end in spans))

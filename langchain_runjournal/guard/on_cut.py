@@ -1,0 +1,104 @@
+"""What `ToolPairGuard` does with an answer that was cut off inside of its tool calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+
+from ..common.arguments import choice, count
+from ..errors import AnswerCut, InvalidArgument
+from ..messages.cut_answers import answerable, cut_message, cut_results
+from ..messages.cut_calls import Cut
+from .heard_calls import Heard, listening
+
+logger = logging.getLogger("langchain_runjournal")
+
+Choice: TypeAlias = Literal["answer", "retry", "raise"]
+_MOST: Final = 3
+"""How many answers in a row may be cut off before an error says so: a model whose limit is too low never gets further."""
+
+_Request: TypeAlias = ModelRequest[Any]
+_Response: TypeAlias = ModelResponse[Any]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One call of the agent's model, with what has been made of its answers so far."""
+
+    request: _Request
+    retries: int
+    said: list[Any] = field(default_factory=list)
+    """The answers that were cut off, each with its results."""
+    times: int = 0
+
+
+class OnCut:
+    """The policy of one guard."""
+
+    def __init__(self, on_cut: Choice, *, retries: int, run_whole: bool) -> None:
+        choice("on_cut", on_cut, Choice)
+        if not isinstance(run_whole, bool):
+            raise InvalidArgument(name="run_whole_calls", expected="True or False", value=run_whole)
+        self._choice = on_cut
+        self._retries = (count("cut_retries", retries) or 0) if on_cut == "retry" else 0
+        self._run_whole = run_whole
+
+    def call(self, request: _Request, handler: Callable[[_Request], _Response]) -> _Response:
+        """Call the model until its answer has come whole, or the policy says what becomes of it."""
+        turn = _Turn(request, self._retries)
+        while True:
+            with listening(again=turn.retries > 0) as heard:
+                response = handler(turn.request)
+            if (done := self._judge(turn, response, heard)) is not None:
+                return done
+
+    async def acall(self, request: _Request, handler: Callable[[_Request], Awaitable[_Response]]) -> _Response:
+        """Same as :meth:`call`."""
+        turn = _Turn(request, self._retries)
+        while True:
+            with listening(again=turn.retries > 0) as heard:
+                response = await handler(turn.request)
+            if (done := self._judge(turn, response, heard)) is not None:
+                return done
+
+    def _judge(self, turn: _Turn, response: _Response, heard: Heard) -> _Response | None:
+        """What the agent gets; None to call the model again, with the request of `turn`."""
+        found = getattr(response, "result", None) or ()  # another guard's handler may give back anything
+        message = next((one for one in found if one.type in ("ai", "AIMessageChunk")), None)
+        cut = heard.verdict(message) if message is not None else None
+        if message is None or cut is None or not cut.calls:
+            return replace(response, result=[*turn.said, *response.result]) if turn.said else response
+        turn.times += 1
+        _report(cut)
+        if self._choice == "raise" or (turn.times >= _MOST + self._retries):
+            raise AnswerCut(calls=_named(cut), why=_WHY[cut.cause], times=turn.times)
+        if turn.retries:
+            turn.retries -= 1
+            return None
+        asking = cut_message(message, cut)
+        if not asking.tool_calls:
+            return replace(response, result=[*turn.said, asking], structured_response=None)
+        results = cut_results(asking, cut, run_whole=self._run_whole)
+        turn.said += [asking, *results]
+        if len(results) < len(asking.tool_calls):
+            return replace(response, result=turn.said, structured_response=None)
+        # Here and not by the agent: nothing else that the agent has (a human who approves calls, for one) is asked about
+        # a call that does not run.
+        turn.request = turn.request.override(messages=[*turn.request.messages, asking, *results])
+        return None
+
+
+_WHY: Final = {"length": "it ran into its token limit", "incomplete": "it ended early"}
+
+
+def _named(cut: Cut) -> str:
+    return ", ".join(f"{one.name} ({one.id})" for one in answerable(cut)) or "without a name yet"
+
+
+def _report(cut: Cut) -> None:
+    said = "an answer was cut off (%s) inside of its tool calls (%s): those that were cut are not run"
+    logger.warning(said, cut.cause, _named(cut))

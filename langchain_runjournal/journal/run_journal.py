@@ -1,0 +1,411 @@
+"""`RunJournal`: the durable record of runs, and the twins of its verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ..capture.recorder import Capture
+from ..common.arguments import Age, count, positive, seconds, text, thread
+from ..common.clock import Clock, SystemClock
+from ..common.shared_values import Shared
+from ..common.twins import later, now
+from ..errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
+from ..events import Cause, Event, Run, RunStatus
+from ..messages import loading as _messages
+from ..messages import transcript as _transcript
+from ..runs.cancellation import ashut_down, shut_down
+from ..settle import resume as _resume
+from ..stores import Store, Synchronous, open_store
+from . import dead_owners as _janitor
+from . import deletion as _delete
+from . import follow as _follow
+from . import fork_and_exit as _process
+from . import run_display as _looking
+from . import stop as _stopping
+from .append import Intake
+from .opening import Opening
+from .ownership import new_owner
+from .replay import Replay
+from .spool import open_spool
+from .spool_recovery import SpoolReport
+from .thread_pool import Readers
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.pregel import Pregel
+    from typing_extensions import Self
+
+    from ..settle.settler import Settlement
+
+logger = logging.getLogger("langchain_runjournal")
+
+_MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds before it merges and drops
+_T = TypeVar("_T")
+
+
+class RunJournal(Opening, Shared):
+    """A durable, ordered record of runs.
+
+    `url` is the path of a SQLite file (made if it is not there), ``sqlite:///absolute/path.db``, ``":memory:"``, or a
+    `Store`. Use it as ``with`` or ``async with``, or call `close`. One journal may be used from any number of threads and
+    event loops; any number of processes may open the same file.
+
+    `synchronous`: with "normal", what is durable survives a killed process; with "full", the loss of power as well.
+    `lease`: seconds without a heartbeat after which a journal on another machine counts as gone (on the same machine a
+    dead process is noticed at once). `busy_timeout`: seconds to wait for another process that holds the lock of the
+    file. `spool_limit`: bytes on disk that may wait for the store before events are merged, and then dropped with an
+    error at the next barrier; in memory it can come to four times as much.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Store,
+        *,
+        synchronous: Synchronous = "normal",
+        lease: float = 15.0,
+        busy_timeout: float = 5.0,
+        spool_limit: int = 32 << 20,
+        clock: Clock | None = None,
+    ) -> None:
+        positive(lease=lease, busy_timeout=busy_timeout, spool_limit=spool_limit)
+        self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
+        self._lease, self._busy_timeout, self._spool_limit = lease, busy_timeout, int(spool_limit)
+        self._clock = clock or SystemClock()
+        self._readers = Readers()
+        self._closed = False
+        try:
+            self._start(frozenset())
+        except BaseException:
+            self._store.close()
+            raise
+        self._capture = Capture(self)
+        _process.register(self)
+
+    def _start(self, not_ours: frozenset[str]) -> None:
+        owner = new_owner(self._lease)
+        writer = Writer(self._store, owner, self._clock, None, _MEMORY_ROOM)
+        # Others must find the owner before its spool: a spool without an owner is a dead one's.
+        self._store.beat(owner)
+        try:
+            writer.janitor.collect()
+        except Exception:
+            logger.exception("could not bring all that was left behind into %s; it is tried again later", self.url)
+        if self._store.path is not None:
+            ids = self._store.store_id, bytes.fromhex(owner.owner_id)
+            writer.intake.spool = open_spool(self._store.path, *ids, limit=self._spool_limit)
+        for run_id in not_ours:
+            writer.intake.shut_out(run_id)
+        self._writer = writer
+        self._stops = writer.stops
+        self._intake: Intake | _process.Asleep = writer.intake
+        # A journal that is dropped without close() is drained all the same, and its thread ends.
+        self._finalizer = weakref.finalize(self, writer.leave)
+        self._finalizer.atexit = False
+        writer.start()
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The URL of the store."""
+        return self._store.url
+
+    @property
+    def owner_id(self) -> str:
+        """What names this journal as the owner of its runs."""
+        return self._writer.owner.owner_id
+
+    @property
+    def recovered(self) -> tuple[SpoolReport, ...]:
+        """What this journal has found in the spools of processes that are gone, since it was opened."""
+        return tuple(self._writer.janitor.reports)
+
+    def __repr__(self) -> str:
+        return f"RunJournal({self.url!r}{', closed' if self._closed else ''})"
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, event: Event) -> None:
+        """Add an event to its run, from any thread, also from a running event loop.
+
+        Does no I/O, does not wait and does not raise. When it returns, a killed process no longer loses the event; it is
+        durable in the store some 20 ms later, or when `flush` returns. The first event of a run begins the run, and makes
+        this journal its owner. What goes wrong is logged, and raised by the next `flush`.
+        """
+        self._intake.append(event)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when everything that was appended before is durable in the store.
+
+        Raises `WriteFailed` when the store cannot be written (nothing is lost by that: it is tried again), `EventsLost`
+        for what `append` could not take, `RunFenced` when events were refused because their run belongs to somebody else,
+        `FlushTimeout` after `timeout` seconds.
+        """
+        self._check_open()
+        barrier = self._writer.barrier()
+        try:
+            barrier.result(seconds("timeout", timeout))
+        except concurrent.futures.TimeoutError:
+            if barrier.done():
+                raise  # it is the barrier's own
+            barrier.cancel()
+            raise FlushTimeout(url=self.url, timeout=timeout) from None
+
+    async def aflush(self, timeout: float | None = None) -> None:
+        """Same as :meth:`flush`, without blocking the loop. Cancelling it harms nobody."""
+        self._check_open()
+        barrier = self._writer.barrier()
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(barrier), seconds("timeout", timeout))
+        except (asyncio.TimeoutError, TimeoutError) as exc:
+            if isinstance(exc, RunJournalError):
+                raise
+            raise FlushTimeout(url=self.url, timeout=timeout) from None
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> Run:
+        """The run as it stands now, with all that this process has appended to it. Raises `RunNotFound`."""
+        self._check_open()
+        lane = self._intake.lanes.get(text("run_id", run_id))
+        _follow.catch_up(self._writer, lane is not None and bool(lane.pend), 2 * self._busy_timeout)
+        return _looking.with_sources(self, [_follow.find(self._writer, run_id)])[0]
+
+    async def arun(self, run_id: str) -> Run:
+        """Same as :meth:`run`, without blocking the loop."""
+        return await self._off_loop(partial(self.run, run_id))
+
+    def runs(self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50) -> list[Run]:
+        """The runs of a thread, or with a status, or all; newest first. `limit=None` for every one."""
+        self._check_open()
+        if status is not None and status not in list(RunStatus):
+            raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
+        wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
+        _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
+        return _looking.with_sources(self, self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit)))
+
+    async def aruns(
+        self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
+    ) -> list[Run]:
+        """Same as :meth:`runs`, without blocking the loop."""
+        return await self._off_loop(partial(self.runs, thread_id, status, limit))
+
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        """The events of a run with a larger seq than `after`, in order, at most `limit`. Raises `RunNotFound`."""
+        self._check_open()
+        return _looking.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
+
+    async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
+        """Same as :meth:`read`, without blocking the loop."""
+        return await self._off_loop(partial(self.read, run_id, after, limit))
+
+    def transcript(self, run_id: str) -> list[BaseMessage]:
+        """The messages of a run, from the journal alone: what was put in, the model's answers, the results of its tools.
+
+        A call that was cut off, or is not complete yet, is its partial message (see `is_partial`). What a retry replaced,
+        helper calls and subagents are left out. Raises `RunNotFound`.
+        """
+        return _messages.load(run_id, _transcript.transcript(run_id, self.read(run_id)))
+
+    async def atranscript(self, run_id: str) -> list[BaseMessage]:
+        """Same as :meth:`transcript`, without blocking the loop."""
+        return await self._off_loop(partial(self.transcript, run_id))
+
+    def follow(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        """Every event of a run with a larger seq than `after`: what is there, then live, each once and in order.
+
+        Ends after `run.end`, or at once when the run has ended and nothing is left. Works on runs of other processes. It
+        shows nothing that a killed process could still lose, so `after` is a safe place to come back to. A run whose owner
+        has died is followed until somebody claims and ends it. Raises `RunNotFound` at the first step.
+        """
+        self._check_open()
+        return _follow.follow(self._writer, self._replay(run_id, after))
+
+    def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """Same as :meth:`follow`, for ``async for``."""
+        self._check_open()
+        return _follow.afollow(self._writer, self._replay(run_id, after), self._off_loop)
+
+    def _replay(self, run_id: str, after: int) -> Replay:
+        return Replay(text("run_id", run_id), count("after", after) or 0, self.url)
+
+    # --- stopping -----------------------------------------------------------------------------------------------------
+
+    def stop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
+        """Ask the owner of a run to stop it; the request is durable when this returns.
+
+        The owner sees it at once if it is this journal, and some 50 ms later in another process. It cancels the run if that
+        was begun by `start_run`; for any other, see `on_stop`. Asking twice is the same as asking once: the first cause
+        stays. Returns the run as it stands: one that had ended, or waits for a human, without a request.
+
+        `wait`: return when it has ended and its thread is settled. Raises `StopTimeout` if that takes more than `timeout`
+        seconds, and `RunAbandoned` if nobody is there to stop it; the request stays. Raises `RunNotFound`.
+        """
+        return now(_stopping.stop(self, run_id, cause, wait, timeout))
+
+    async def astop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
+        """Same as :meth:`stop`, without blocking the loop."""
+        return await later(_stopping.stop(self, run_id, cause, wait, timeout))
+
+    def stop_requested(self, run_id: str) -> str | None:
+        """The cause of a stop request for a run that this journal owns, or None. No I/O: ask as often as you like."""
+        return self._stops.requested(run_id)
+
+    def on_stop(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
+        """Call `callback(cause)` once when a stop is asked for a run that this journal owns; at once if it was already.
+
+        It is called from whatever thread notices, so it should only set something in motion. Returns what takes it back.
+        """
+        self._check_open()
+        return self._stops.add(run_id, callback)
+
+    def recover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
+        """Settle what all dead runs of a graph left, thread by thread, oldest first: at start-up, say. One report a run.
+
+        A run that was killed ends as interrupted, cause "crash"; one that could not be settled when it ended is tried
+        again. No run is touched that waits for a human, or whose owner lives or may live: behind the latter, newer runs of
+        the thread are "held". Any number of processes may do this at once. `graph` has a checkpointer, attached or not.
+        `adopt`: settle also what an earlier version of a graph without a name of its own has left, which is reported as
+        "held" otherwise (see docs/settling.md, Which graph).
+        """
+        return _resume.turns_of(self, graph).recover_now(adopt)
+
+    async def arecover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
+        """Same as :meth:`recover`, without blocking the loop."""
+        return await _resume.turns_of(self, graph).recover_later(adopt)
+
+    def resume_config(self, run_id: str) -> RunnableConfig:
+        """The config with which `invoke(None, config)` of the attached graph takes a run up again, where it was cut off.
+
+        Only what had not finished runs again, and what the settlement wrote leaves the thread. Raises `NothingToResume`.
+        """
+        return _resume.resume_config(self.run(run_id), self.read(run_id))
+
+    async def aresume_config(self, run_id: str) -> RunnableConfig:
+        """Same as :meth:`resume_config`, without blocking the loop."""
+        return await self._off_loop(partial(self.resume_config, run_id))
+
+    # --- owning, pruning ----------------------------------------------------------------------------------------------
+
+    def claim(self, run_id: str) -> bool:
+        """Take over a run whose owner is gone: from now on it can be appended to here, and nowhere else.
+
+        What the owner left in its spool is brought in first. Of several that try, one gets True. False when the owner
+        lives, or may live (on another machine, until its lease has run out: ask again), or when the run has ended and is
+        settled. True also when it is this journal's already. Raises `RunNotFound`.
+        """
+        return _janitor.claim(self, run_id)
+
+    async def aclaim(self, run_id: str) -> bool:
+        """Same as :meth:`claim`, without blocking the loop."""
+        return await self._off_loop(partial(self.claim, run_id))
+
+    def prune(
+        self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False, vacuum: bool = False
+    ) -> list[str]:
+        """Delete whole runs, and return their ids: those that ended more than `older_than` (seconds, or a timedelta) ago
+        and, counted by their end, are not among the `keep_last` last ones.
+
+        Runs that are running, paused, or ended but not settled are never deleted. `dry_run`: only say which would go.
+        `vacuum`: rewrite the file, so that it gives back the room of what was deleted; alone, only that.
+        """
+        return _delete.prune(self, older_than, keep_last, dry_run, vacuum)
+
+    async def aprune(
+        self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False, vacuum: bool = False
+    ) -> list[str]:
+        """Same as :meth:`prune`, without blocking the loop."""
+        return await self._off_loop(partial(self.prune, older_than, keep_last, dry_run=dry_run, vacuum=vacuum))
+
+    def delete(
+        self, *, thread_id: str | None = None, run_id: str | None = None, force: bool = False, timeout: float | None = 60.0
+    ) -> list[str]:
+        """Delete all runs of a thread, or one run, with their text, also unsettled and paused ones. Returns their ids.
+
+        Raises `RunAtWork` if one of them is running, in any process, and deletes nothing then. `force`: stop such runs
+        first, and wait up to `timeout` seconds for each; raises what `stop` raises. The thread's checkpoints stay: they are
+        the checkpointer's (see `JournalSaver`, whose `delete_thread` deletes both).
+        """
+        return now(_delete.delete(self, thread_id, run_id, force, timeout))
+
+    async def adelete(
+        self, *, thread_id: str | None = None, run_id: str | None = None, force: bool = False, timeout: float | None = 60.0
+    ) -> list[str]:
+        """Same as :meth:`delete`, without blocking the loop."""
+        return await later(_delete.delete(self, thread_id, run_id, force, timeout))
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop the runs that `start_run` began here, cause "shutdown"; make everything durable, and release the file.
+
+        The runs take no longer than their grace, and half a minute for settling. Closing twice is fine. It is the last
+        barrier, and raises what `flush` would: after a `WriteFailed`, what could not be stored waits for the next open.
+        """
+        if self._closed:
+            return
+        if isinstance(self._intake, _process.Asleep):
+            # A forked child that has not used it: the thread, the spool and their locks are the parent's.
+            self._closed = True
+            return
+        if self._intake.is_inside() or self._writer.is_current():
+            # In a signal handler in the middle of an append, or in a callback of the journal's own thread: to wait here
+            # would be to wait for itself. The interpreter waits for this thread before it exits.
+            threading.Thread(target=self.close, name="runjournal-close").start()
+            return
+        shut_down(self)
+        self._closed = True
+        self._finalizer.detach()
+        try:
+            self._writer.close()
+        except KeyboardInterrupt:
+            self._closed = False  # not waited for to the end: close it again
+            raise
+        finally:
+            self._readers.shutdown()
+
+    async def aclose(self) -> None:
+        """Same as :meth:`close`, without blocking the loop."""
+        await ashut_down(self)
+        own = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="runjournal-close")
+        try:
+            await asyncio.get_running_loop().run_in_executor(own, self.close)
+        finally:
+            own.shutdown(wait=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if isinstance(self._intake, _process.Asleep):
+            self._intake.revive()
+        if self._closed:
+            raise JournalClosed(url=self.url, refused=self._intake.take_late())
+
+    async def _off_loop(self, work: Callable[[], _T]) -> _T:
+        self._check_open()
+        try:
+            return await self._readers.run(work)
+        except RuntimeError:
+            self._check_open()  # closed in between: say so, rather than that a pool was shut down
+            raise

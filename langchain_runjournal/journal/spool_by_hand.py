@@ -1,0 +1,41 @@
+"""One spool file that somebody names: one that was kept as damaged, or whose header is damaged."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..errors import SpoolUnusable
+from .ownership import living
+from .spool_reader import SpoolScan
+from .spool_recovery import SpoolReport, drain
+
+if TYPE_CHECKING:
+    from .run_journal import RunJournal
+
+_NAME: Final = re.compile(r".+-spool-([0-9a-f]{32})-[0-9]{6}(?:-damaged)?")
+
+
+def take_spool(journal: RunJournal, path: Path) -> SpoolReport:
+    """Store what a spool file has and the journal lacks. The file stays; doing it twice stores nothing.
+
+    Raises `SpoolUnusable` for a file that is not a spool of this journal, or whose process may still write it.
+    """
+    match = _NAME.fullmatch(path.name)
+    try:
+        scan = SpoolScan(path, is_ours=True)
+    except OSError as exc:
+        raise SpoolUnusable(path=str(path), reason=exc.strerror or str(exc)) from exc
+    # The name says whose it is; else a header that is whole.
+    owner_id = match[1] if match else scan.header.owner_id.hex() if scan.header and scan.header.store_id else None
+    if owner_id is None or scan.foreign:
+        raise SpoolUnusable(path=str(path), reason="; ".join(scan.problems) or "there is nothing in it")
+    janitor = journal._writer.janitor
+    owner = next((owner for owner in journal._store.owners() if owner.owner_id == owner_id), None)
+    if owner_id in living or (owner is not None and not janitor.is_gone(owner)):
+        raise SpoolUnusable(path=str(path), reason=f"its owner {owner_id} may be alive, and stores it itself")
+    report = drain(journal._store, owner_id, [path], by_hand=True)
+    if report.foreign:
+        raise SpoolUnusable(path=str(path), reason=str(report.problem))
+    return report

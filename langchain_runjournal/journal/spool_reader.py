@@ -1,0 +1,247 @@
+"""What a killed process left in a spool file: every whole record of it, also behind a place that is damaged.
+
+Rule: a record counts by its checksum. What the header says of how much is stored (`drained`) is not believed: one flipped
+bit there would drop a whole spool. Where a record is torn, or its length is zero, the next whole one is looked for.
+
+A kill leaves no damage: a record without its length was never acknowledged. Damage comes from power loss, from a full or
+failing disk, and from files that are not ours.
+
+A file is read twice: `survey` checks it and says which runs it holds, `records` then gives those that the store lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Final, NamedTuple, TypeAlias
+
+from .spool_format import BODY, CALL, HEADER, MAGIC, NUMBER, OPEN, PREFIX, START, TURN_AT
+
+_SMALLEST: Final = BODY.size + 1
+_TYPE_AT: Final = PREFIX.size + BODY.size - 1
+_JSON_OF: Final = ((str,), (dict, list), (str, NoneType), (dict,))  # by type of record
+_NO_CALL: Final = b"null"
+_SOMETHING: Final = re.compile(rb"[^\x00]")
+_A_TYPE: Final = re.compile(rb"[\x00-\x03]")  # no text of ours holds these bytes, so a search jumps over it
+
+
+Record: TypeAlias = tuple[int, int, int, int, bytes, bool]
+"""One whole record, as it was put: slot, seq, wall clock, type, payload; and whether something stood before it that is lost
+and could have been anything. A plain tuple, because there can be millions of them."""
+
+
+class SpoolHeader(NamedTuple):
+    """Who wrote a spool file, and when among his others it was used."""
+
+    store_id: bytes
+    owner_id: bytes
+    number: int
+    size: int
+    turn: int
+
+
+class _Span(NamedTuple):
+    """Whole records, one behind the other. `bare`: a single one, whose length is missing."""
+
+    start: int
+    stop: int
+    bare: bool = False
+    torn: bool = False
+
+
+class SpoolScan:
+    """Reads one spool file. `problems` says what was wrong; `foreign`: so wrong that nothing is read."""
+
+    def __init__(self, path: Path, *, is_ours: bool = False) -> None:
+        """`is_ours`: it is known that the file belongs to the journal, so a damaged header is no reason to refuse it."""
+        self.path = path
+        self.problems: list[str] = []
+        self.foreign = False
+        self.opens: dict[int, bytes] = {}
+        """What the runs say when they introduce themselves, by slot."""
+        self.firsts: dict[int, int] = {}
+        self.lasts: dict[int, int] = {}
+        """The seq of the first and of the last event, by slot."""
+        self.events = 0
+        """Event records that are whole."""
+        self._spans: list[_Span] = []
+        self._is_ours = is_ours
+        data = path.read_bytes()
+        self.bytes = len(data)
+        self.header = self._read_header(data)
+        if not self.foreign and self.header is not None:
+            self._survey(data)
+
+    def refuse(self, why: str) -> None:
+        """Read nothing of it after all."""
+        self.foreign = True
+        self.problems.append(why)
+
+    def records(self, stored: Mapping[int, int]) -> Iterator[Record]:
+        """Every whole record, in order, but for events that the store has: up to which seq, is said by slot."""
+        if all(seq <= stored.get(slot, 0) for slot, seq in self.lasts.items()):
+            return
+        data = self.path.read_bytes()
+        prefix, body, size_of_prefix, before = PREFIX.unpack_from, BODY.unpack_from, PREFIX.size, PREFIX.size + BODY.size
+        for start, stop, bare, torn in self._spans:
+            pos = start
+            if torn:
+                # What was torn may have said that this run goes on with another call.
+                slot, seq, at, _ = body(data, pos + size_of_prefix)
+                yield slot, seq, at, CALL, _NO_CALL, True
+            while pos < stop:
+                end = stop if bare else pos + size_of_prefix + prefix(data, pos)[1]
+                slot, seq, at, type = body(data, pos + size_of_prefix)
+                if type >= CALL or seq > stored.get(slot, 0):
+                    yield slot, seq, at, type, data[pos + before : end], False
+                pos = end
+
+    # --- the header ---------------------------------------------------------------------------------------------------
+
+    def _read_header(self, data: bytes) -> SpoolHeader | None:
+        if data.count(0) == len(data):
+            return None  # killed between making the file and its header: there can be nothing in it
+        problem = None
+        if len(data) < START or data[: len(MAGIC)] != MAGIC:
+            problem = "it is not a spool: its first bytes are not ours"
+        head = data[: HEADER.size].ljust(HEADER.size, b"\0")
+        _, store_id, owner_id, number, size, crc = HEADER.unpack(head)
+        if problem is None and crc != zlib.crc32(head[:-4]):
+            problem = "its header is damaged"
+        if problem is not None and (not self._is_ours or len(data) < START):
+            self.refuse(f"{problem}; to read it all the same, use `runjournal recover --spool`")
+            return None
+        if problem is not None:
+            self.problems.append(problem)
+            store_id, size = b"", len(data)
+        elif len(data) < size:
+            self.problems.append(f"it is truncated: {len(data)} of {size} bytes are there")
+        return SpoolHeader(store_id, owner_id, number, size, NUMBER.unpack_from(data, TURN_AT)[0])
+
+    # --- its records --------------------------------------------------------------------------------------------------
+
+    def _survey(self, data: bytes) -> None:
+        pos, torn = START, False
+        while True:
+            stop = self._walk(data, pos)
+            if stop > pos:
+                self._spans.append(_Span(pos, stop, torn=torn))
+            if data.count(0, stop) == len(data) - stop:
+                return  # the usual end
+            found = self._next_whole(data, stop + 1)
+            if self._take_bare(data, stop, found):
+                self._spans.append(_Span(stop, found or len(data.rstrip(b"\0")), bare=True))
+                torn = False
+                if found is not None:
+                    self.problems.append(f"the length of the record at byte {stop} is missing: it was found by what follows")
+            elif found is not None or not self._was_under_way(data, stop):
+                torn = found is None or not self._was_one_event(data, stop, found)
+                rest = "nothing whole follows" if found is None else f"{found - stop} bytes cannot be read"
+                self.problems.append(f"the record at byte {stop} is torn, its checksum does not fit: {rest}")
+            if found is None:
+                return
+            pos = found
+
+    def _walk(self, data: bytes, pos: int) -> int:
+        """Look at whole records from `pos` on. Returns where they end. Called for every byte of every spool: kept short."""
+        prefix, body, crc32, lasts = PREFIX.unpack_from, BODY.unpack_from, zlib.crc32, self.lasts
+        size_of_prefix, last = PREFIX.size, len(data) - PREFIX.size - _SMALLEST
+        events = 0
+        while pos <= last:
+            crc, size = prefix(data, pos)
+            start = pos + size_of_prefix
+            stop = start + size
+            if size < _SMALLEST or crc32(data[start:stop]) != crc or stop > len(data):
+                break
+            slot, seq, _, type = body(data, start)
+            if type < CALL:
+                lasts[slot] = seq
+                events += 1
+            elif type == OPEN:
+                self._open(slot, seq, data[start + BODY.size : stop])
+            pos = stop
+        self.events += events
+        return pos
+
+    def _open(self, slot: int, seq: int, about: bytes) -> None:
+        self.opens.setdefault(slot, about)
+        self.firsts.setdefault(slot, seq + 1)
+
+    def _next_whole(self, data: bytes, pos: int) -> int | None:
+        """Where the next whole record begins, by its checksum. Text cannot look like one: JSON has no zero bytes."""
+        prefix, body = PREFIX.unpack_from, BODY.unpack_from
+        last = len(data) - PREFIX.size - _SMALLEST
+        while pos <= last:
+            # Over what is empty, and over text: a record has a byte between 0 and 3 where its type stands.
+            something = _SOMETHING.search(data, pos)
+            if something is None:
+                return None
+            pos = max(pos, something.start() - PREFIX.size)
+            a_type = _A_TYPE.search(data, pos + _TYPE_AT)
+            if a_type is None:
+                return None
+            pos = a_type.start() - _TYPE_AT
+            if pos > last:
+                return None
+            crc, size = prefix(data, pos)
+            start = pos + PREFIX.size
+            stop = start + size
+            if size >= _SMALLEST and stop <= len(data) and body(data, start)[0] and zlib.crc32(data[start:stop]) == crc:
+                return pos
+            pos += 1
+        return None
+
+    def _take_bare(self, data: bytes, pos: int, found: int | None) -> bool:
+        """Whether a whole record stands at `pos` whose length is zero. The process was killed in the instant before it wrote
+        that, or the length has been lost: it can be taken in both cases."""
+        body = data[pos + PREFIX.size : found] if found is not None else data[pos + PREFIX.size :].rstrip(b"\0")
+        if len(body) < _SMALLEST or PREFIX.unpack_from(data, pos)[1]:
+            return False
+        crc = PREFIX.unpack_from(data, pos)[0]
+        slot, seq, _, type = BODY.unpack_from(body)
+        if crc != zlib.crc32(body) and (crc or not self._is_plausible(slot, seq, type, body[BODY.size :])):
+            return False
+        if type < CALL:
+            self.lasts[slot] = seq
+            self.events += 1
+        elif type == OPEN:
+            self._open(slot, seq, body[BODY.size :])
+        return True
+
+    def _is_plausible(self, slot: int, seq: int, type: int, payload: bytes) -> bool:
+        """Whether a record without a checksum says what would come next: half of one is no whole JSON."""
+        if type > OPEN or (type != OPEN and slot not in self.opens):
+            return False
+        due = self.lasts.get(slot, self.firsts.get(slot, 1) - 1) + (type < CALL)
+        try:
+            value = json.loads(payload)
+        except ValueError:
+            return False
+        return seq == due and isinstance(value, _JSON_OF[type])
+
+    def _was_one_event(self, data: bytes, pos: int, found: int) -> bool:
+        """Whether what is torn can still be seen to be one event, the next one of its run, and nothing else."""
+        start = pos + PREFIX.size
+        if found < start + _SMALLEST:
+            return False
+        slot, seq, _, type = BODY.unpack_from(data, start)
+        if type >= CALL or slot not in self.opens or seq != self.lasts.get(slot, self.firsts[slot] - 1) + 1:
+            return False
+        return PREFIX.unpack_from(data, pos)[1] == found - start or _is_json(data[start + BODY.size : found])
+
+    def _was_under_way(self, data: bytes, pos: int) -> bool:
+        """Whether a process may have been killed while it wrote this record: it writes the checksum and the length last."""
+        start = pos + PREFIX.size
+        return len(data) >= start + 4 and data.count(0, pos, start) == PREFIX.size and data.count(0, start, start + 4) < 4
+
+
+def _is_json(payload: bytes) -> bool:
+    try:
+        json.loads(payload)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,344 @@
+"""What a dead process left in its spool, brought into the store.
+
+Rule: the store says what is stored. Of each run it is asked once for the last event that it has; events up to that one are
+skipped, all others are stored, in large transactions. Where events are in neither of both, what comes behind them is stored
+all the same, and the gap is reported: nothing is dropped silently.
+
+Safe to do twice, at once from several processes, and to be killed in: the store skips by seq what it has, and a file is
+deleted only when the store has all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ..common.file_access import is_trusted
+from ..errors import EventsMissing, RunFenced, SeqGap
+from ..events import DELTA, Kind
+from ..events.segments import unpack
+from ..stores import Store, StoredRun
+from .run_buffer import Lane
+from .spool_format import CALL, OPEN, TEXT
+from .spool_reader import Record, SpoolScan
+
+logger = logging.getLogger("langchain_runjournal")
+_BATCH: Final = 200_000
+_TELL_AFTER: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolReport:
+    """What was found in the spool of one owner that is gone."""
+
+    owner_id: str
+    files: tuple[str, ...]
+    events: int = 0
+    """Events that were brought into the store."""
+    runs: tuple[str, ...] = ()
+    """The runs they belong to."""
+    problem: str | None = None
+    """What was wrong, or None. The files are then kept, renamed to end in "-damaged" unless they are foreign."""
+    foreign: tuple[str, ...] = ()
+    """The files that are not ours, and were left alone."""
+    found: int = 0
+    """Events in the files that are whole: those that were brought in, those that the store had, and those refused."""
+    refused: int = 0
+    """Events that are whole and could not be stored; `problem` says why."""
+
+
+class Progress:
+    """A line in the log every five seconds, for whoever waits for a journal that is being opened."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._began = self._due = time.monotonic()
+        self._bytes = self._events = 0
+
+    def tick(self, *, bytes: int = 0, events: int = 0) -> None:
+        """So much more has been done."""
+        self._bytes += bytes
+        self._events += events
+        now = time.monotonic()
+        if now - self._due >= _TELL_AFTER:
+            self._due = now
+            what = f"{self._bytes >> 20} MB read, {self._events} events stored in {now - self._began:.0f} s"
+            logger.warning("importing into %s what killed processes left: %s", self._url, what)
+
+
+def drain(
+    store: Store, owner_id: str, paths: Sequence[Path], progress: Progress | None = None, *, by_hand: bool = False
+) -> SpoolReport:
+    """Bring the spool of an owner that is gone into the store, and delete its files.
+
+    `by_hand`: somebody has named the files. They stay where they are, and what a damaged header says does not count.
+    """
+    progress = progress or Progress(store.url)
+    scans = _scans(store, owner_id, paths, progress, by_hand)
+    read = [scan for scan in scans if not scan.foreign]
+    found = _Import(store, owner_id, progress)
+    found.take_all(_in_order(read))
+    problems = [f"{scan.path.name}: {problem}" for scan in scans for problem in scan.problems]
+    problems += found.problems
+    # Not before all of it is in the store.
+    is_spoiled = bool(found.problems) or any(scan.problems for scan in read)
+    for scan in () if by_hand else read:
+        if is_spoiled and scan.path.exists():
+            scan.path.replace(scan.path.with_name(f"{scan.path.name}-damaged"))
+        else:
+            scan.path.unlink(missing_ok=True)
+    report = SpoolReport(
+        owner_id=owner_id,
+        files=tuple(str(path) for path in paths),
+        events=found.events,
+        runs=tuple(found.runs),
+        problem="; ".join(problems) or None,
+        foreign=tuple(str(scan.path) for scan in scans if scan.foreign),
+        found=sum(scan.events for scan in read),
+        refused=found.refused,
+    )
+    if report.problem:
+        logger.error("the spool of %s: %s", owner_id, report.problem)
+    elif report.events:
+        logger.info("brought %d events of %s into %s", report.events, owner_id, store.url)
+    return report
+
+
+def _scans(store: Store, owner_id: str, paths: Sequence[Path], progress: Progress, by_hand: bool) -> list[SpoolScan]:
+    # No two journals have owners of one name: what bears the name of one of ours is ours, whatever its header says.
+    is_ours = by_hand or any(owner.owner_id == owner_id for owner in store.owners())
+    scans = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # another process has drained it in the meantime
+            scan = SpoolScan(path, is_ours=is_ours)
+            if scan.header is not None and scan.header.store_id not in (store.store_id, b""):
+                scan.refuse("it belongs to another database that had this name")
+            elif store.path is not None and not by_hand and not is_trusted(path, store.path):
+                scan.refuse("it belongs to another user, who may have written anything into it")
+            scans.append(scan)
+            progress.tick(bytes=scan.bytes)
+    return scans
+
+
+def _in_order(scans: Sequence[SpoolScan]) -> list[SpoolScan]:
+    """In the order in which they were used. What the header says of that has no checksum: the seqs of the runs decide."""
+    rest = sorted(scans, key=lambda scan: scan.header.turn if scan.header else 0)
+    ordered: list[SpoolScan] = []
+    while rest:
+        lowest: dict[int, int] = {}
+        for scan in rest:
+            for slot, first in scan.firsts.items():
+                lowest[slot] = min(first, lowest.get(slot, first))
+        fit = (place for place, scan in enumerate(rest) if all(lowest[slot] == seq for slot, seq in scan.firsts.items()))
+        ordered.append(rest.pop(next(fit, 0)))
+    return ordered
+
+
+class _Import:
+    """The runs of a spool, on their way into the store."""
+
+    def __init__(self, store: Store, owner_id: str, progress: Progress) -> None:
+        self._store = store
+        self._owner_id = owner_id
+        self._progress = progress
+        self._lanes: dict[int, Lane] = {}
+        self._stored: dict[int, int] = {}
+        self._filled: dict[int, StoredRun] = {}
+        self._gaps: set[str] = set()
+        self._nameless: dict[int, int] = {}
+        self._waiting = 0
+        self.events = self.refused = 0
+        self.runs: dict[str, None] = {}
+        self.problems: list[str] = []
+
+    def take_all(self, scans: Sequence[SpoolScan]) -> None:
+        """Store all that they hold and the store lacks."""
+        for scan in scans:
+            for slot, about in scan.opens.items():
+                if slot not in self._lanes:
+                    self._introduce(slot, scan.firsts[slot] - 1, about)
+        self._ask_the_store({slot: seq for scan in scans for slot, seq in scan.lasts.items()})
+        for scan in scans:
+            with contextlib.suppress(FileNotFoundError):  # another process has stored all of it, and deleted it
+                self._take_records(scan)
+        self.write()
+        for slot, events in self._nameless.items():
+            self.refused += events
+            self.problems.append(f"{events} events of a run without a name (slot {slot}) were not kept")
+
+    def _introduce(self, slot: int, seq: int, about: bytes) -> None:
+        try:
+            said = json.loads(about)
+            self._lanes[slot] = Lane(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
+        except (LookupError, TypeError, ValueError) as exc:
+            self.problems.append(f"the name of a run cannot be understood ({exc!r})")
+
+    def _ask_the_store(self, lasts: Mapping[int, int]) -> None:
+        """Up to which event the store has each run, by slot. `lasts`: up to which event we have it."""
+        runs = _stored_runs(self._store, {lane.run_id for lane in self._lanes.values()})
+        deleted = _deleted(self._store, self._owner_id)
+        for slot, lane in self._lanes.items():
+            there = runs.get(lane.run_id)
+            if there is not None:
+                # Of a run that another journal has claimed, append says what is to be thought of our events.
+                if there.owner not in (None, self._owner_id) or there.epoch != lane.epoch:
+                    continue
+                self._stored[slot] = there.last
+                if any(first <= lasts.get(slot, 0) and lane.seq < last for first, last in there.gaps):
+                    # Among those that the store has, some are missing that may be here.
+                    self._stored[slot] = lane.seq
+                    self._filled[slot] = there
+                    self._gaps.add(lane.run_id)
+            elif lane.run_id in deleted:
+                self._stored[slot] = 1 << 62  # it does not come back from the dead
+            # What lies between the last event of the store and the first one of the spool is missing.
+            lane.restart(min(lane.seq, self._stored.get(slot, 0)))
+
+    def _take_records(self, scan: SpoolScan) -> None:
+        lanes, torn = self._lanes, False
+        for record in scan.records(self._stored):
+            slot, seq, at, type, payload, torn_here = record
+            torn = torn or torn_here
+            lane = lanes.get(slot)
+            if slot in self._filled and type < CALL and self._pass(slot, seq):
+                continue
+            if lane is None:
+                self._nameless[slot] = self._nameless.get(slot, 0) + (type < CALL)
+            elif type == TEXT and seq == lane.seq + 1 and lane.shut is None:
+                # What nearly every record is. Whole by its checksum, so it is what was put, and that was UTF-8.
+                lane.add(at, lane.spool_call, DELTA, payload.decode("utf-8", "replace"))
+                self._waiting += 1
+            elif lane.shut is None:
+                self._take(lane, record, torn)
+            else:
+                self.refused += type < CALL
+            if self._waiting >= _BATCH:
+                self.write()
+
+    def _pass(self, slot: int, seq: int) -> bool:
+        """Go by an event that the store has, of a run that lacks others."""
+        there, lane = self._filled[slot], self._lanes[slot]
+        if seq > there.last or any(first <= seq <= last for first, last in there.gaps):
+            return False
+        if lane.pend:
+            self.write()
+        lane.restart(seq)
+        return True
+
+    def _take(self, lane: Lane, record: Record, torn: bool) -> None:
+        try:
+            self._add(lane, record, torn)
+        except (LookupError, TypeError, ValueError) as exc:
+            # Whole by its checksum, and still nothing that can be understood: the others must not suffer for it.
+            self.problems.append(f"run {lane.run_id}: a record cannot be understood ({exc})")
+            self.refused += record[3] < CALL
+            self.write()
+            lane.shut = RunFenced(run_ids=[lane.run_id], refused=0)
+
+    def _add(self, lane: Lane, record: Record, torn: bool) -> None:
+        _, seq, at, type, payload, _ = record
+        if type == OPEN:
+            if seq < lane.seq:
+                self._continue_after(lane, seq, torn)
+            lane.spool_call = None
+        elif type == CALL:
+            lane.spool_call = json.loads(payload)
+        else:
+            self._continue_after(lane, seq - 1, torn)
+            text = payload.decode()
+            kind = text[2 : text.index('"', 2)] if text[0] == "[" else DELTA
+            lane.add(at, lane.spool_call, cast(Kind, kind), text)
+            self._waiting += 1
+
+    def _continue_after(self, lane: Lane, seq: int, torn: bool) -> None:
+        """Make `seq` the last one of the lane."""
+        if seq == lane.seq:
+            return
+        if seq == lane.seq - 1:
+            # An append was interrupted (see `Lane.heal`): the event was taken back, and its number given to the next.
+            lane.cut(seq)
+        elif seq < lane.seq:
+            if seq >= self._stored.get(lane.slot, 0) or lane.pend:
+                raise ValueError(f"it goes back from seq {lane.seq} to {seq}")
+            lane.restart(seq)
+        else:
+            self.write()
+            there = max(lane.seq, self._stored.get(lane.slot, 0))
+            if seq > there:
+                self._gaps.add(lane.run_id)
+                which = f"event {seq} is" if seq == there + 1 else f"events {there + 1} to {seq} are"
+                self.problems.append(f"run {lane.run_id}: {which} missing, in the store and in the spool")
+                if torn:
+                    lane.spool_call = None  # that it went on with another call may have been said there
+            lane.restart(seq)
+
+    def write(self) -> None:
+        """Store what was found so far."""
+        self._waiting = 0
+        refused: set[str] = set()
+        while True:
+            lanes = [lane for lane in self._lanes.values() if lane.pend and lane.run_id not in refused]
+            try:
+                self._append(lanes)
+                break
+            except RunFenced as exc:
+                gone, why = exc.run_ids, "another process had claimed the run"
+            except SeqGap as exc:
+                gone, why = [exc.run_id], f"the events after seq {exc.last} are missing"
+            for lane in lanes:
+                if lane.run_id in gone:
+                    refused.add(lane.run_id)
+                    if self._is_there(lane):
+                        continue
+                    self.refused += len(lane.pend) // 2
+                    self.problems.append(f"{len(lane.pend) // 2} events of run {lane.run_id} were not kept: {why}")
+        stored = 0
+        for lane in self._lanes.values():
+            if lane.pend:
+                if lane.run_id not in refused:
+                    stored += len(lane.pend) // 2
+                    self.runs[lane.run_id] = None
+                lane.restart(lane.seq)
+        self.events += stored
+        self._progress.tick(events=stored)
+
+    def _append(self, lanes: Sequence[Lane]) -> None:
+        behind_gaps = [lane for lane in lanes if lane.run_id in self._gaps]
+        others = [row for lane in lanes if lane.run_id not in self._gaps for row in lane.take()]
+        if others:
+            self._store.append(self._owner_id, others)
+        restore = getattr(self._store, "restore", self._store.append)
+        if behind_gaps:
+            restore(self._owner_id, [row for lane in behind_gaps for row in lane.take()])
+
+    def _is_there(self, lane: Lane) -> bool:
+        """Whether somebody who has claimed the run meanwhile had brought in the same before."""
+        ours = [event for row in lane.take() for event in unpack(row)]
+        try:
+            return self._store.read(lane.run_id, ours[0].seq - 1, len(ours)) == ours
+        except EventsMissing:
+            return False
+
+
+# What a store has beside the verbs of `Store` if its runs can be restored; one that lacks them is asked in other ways.
+
+
+def _stored_runs(store: Store, run_ids: Collection[str]) -> Mapping[str, StoredRun]:
+    verb: Any = getattr(store, "stored", None)
+    if verb is not None:
+        answer: Mapping[str, StoredRun] = verb(run_ids)
+        return answer
+    runs = [run for run_id in run_ids if (run := store.run(run_id)) is not None]
+    return {run.run_id: StoredRun(owner=run.owner, epoch=run.epoch, last=run.last_seq) for run in runs}
+
+
+def _deleted(store: Store, owner_id: str) -> Collection[str]:
+    verb: Any = getattr(store, "deleted", None)
+    answer: Collection[str] = verb(owner_id) if verb is not None else ()
+    return answer

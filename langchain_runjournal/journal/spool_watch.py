@@ -1,0 +1,118 @@
+"""Whether the files of the spool are still where a recovery would look for them, and what is done if they are not.
+
+Rule: a record in a file that has no name any more is lost with the process. What is not in the store yet is put into a new
+spool before anybody hears that it is safe from a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from .spool import TEXT, VALUE, Spool
+
+if TYPE_CHECKING:
+    from .append import Intake
+    from .run_buffer import Lane
+
+logger = logging.getLogger("langchain_runjournal")
+
+_OFTEN: Final = 0.5
+"""Seconds between two looks while events come."""
+
+
+class SpoolWatch:
+    """Looks after the spool of one intake, in the thread of its writer."""
+
+    def __init__(self, intake: Intake, beat: Callable[[], None], url: str) -> None:
+        self._intake, self._url = intake, url
+        self._beat = beat
+        self._due = 0.0
+        self._gone: Spool | None = None
+        """The spool whose files have gone, while no other one can be made."""
+
+    def look(self, *, again: bool = False) -> None:
+        """Make a new spool if a file of this one was deleted or replaced. `again`: also if that has failed before."""
+        spool = self._intake.spool or (self._gone if again else None)
+        self._due = time.monotonic() + _OFTEN
+        try:
+            if spool is not None and (missing := spool.missing()):
+                self._begin_anew(spool, missing)
+        except Exception:
+            logger.exception("the spool of %s has lost files, and could not be made anew; it is tried again", self._url)
+
+    def look_in_passing(self) -> None:
+        """The same, where all that anybody hears of is in the store: not with each batch, since every system call gives up
+        the interpreter lock."""
+        if time.monotonic() >= self._due:
+            self.look()
+
+    def _begin_anew(self, spool: Spool, missing: list[Path]) -> None:
+        try:
+            self._beat()  # before there are files: those of an owner that the store does not know are a dead one's
+        except Exception as exc:  # noqa: BLE001 - whatever a store raises
+            logger.debug("a new spool is made without a heartbeat: %s", exc)
+        is_news, waiting = self._gone is None, self._intake.waiting
+        try:
+            fresh: Spool | None = spool.again()
+        except OSError as exc:
+            fresh = None
+            if is_news:
+                logger.error(
+                    "the spool of %s has lost files to somebody else (%s), and no new one can be made (%s): %d events, and"
+                    " what comes now, wait in memory until they are written, and a kill loses those",
+                    *(self._url, _names(missing), exc, waiting),
+                )
+        self._gone = spool if fresh is None else None
+        whole = go_on_in(self._intake, fresh)
+        spool.close(keep=False)
+        if fresh is not None:
+            logger.warning(
+                "the spool of %s has lost files to somebody else (%s): until now a kill would have lost what had not been"
+                " stored, %d events at last. %s",
+                *(self._url, _names(missing), waiting),
+                "They are in a new spool now" if whole else "The new spool has no room for all of them",
+            )
+
+
+def _names(paths: list[Path]) -> str:
+    return ", ".join(path.name for path in paths)
+
+
+def go_on_in(intake: Intake, spool: Spool | None) -> bool:
+    """Use another spool, or none, from now on, with all that is not in the store. Whether there was room for that."""
+    with intake._lock:
+        outer = intake._inside
+        try:
+            intake._inside = True  # a finaliser that appends in the middle of this waits until it is done
+            intake.spool, intake._introduced = spool, []
+            whole = True
+            for lane in list(intake.lanes.values()):
+                lane.file, lane.unsafe = None, 0
+                if spool is not None and lane.pend and lane.shut is None:
+                    whole = _put_again(intake, spool, lane) and whole
+        finally:
+            intake._inside = outer
+        intake.refill(0)
+    return whole
+
+
+def _put_again(intake: Intake, spool: Spool, lane: Lane) -> bool:
+    """Put what of a lane is not in the store into a spool that has nothing of it."""
+    calls = dict(zip(lane.calls[0::2], lane.calls[1::2], strict=True))
+    call = json.loads(cast("str", lane.calls[1]))
+    seq, at = lane.base, lane.base_at
+    for step, text in zip(lane.pend[0::2], lane.pend[1::2], strict=True):
+        seq, at = seq + 1, at + cast("int", step)
+        if seq in calls:
+            call = json.loads(cast("str", calls[seq]))
+        raw = cast("str", text).encode()
+        if not intake.put_slowly(spool, lane, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
+            # What follows must not be there without it: it waits until this is stored.
+            lane.file, lane.unsafe = None, lane.seq
+            return False
+    return True

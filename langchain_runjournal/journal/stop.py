@@ -1,0 +1,86 @@
+"""`RunJournal.stop`: to ask that a run stops, and to wait until it has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ..common.arguments import seconds
+from ..common.twins import Do, Steps, nothing, off_loop
+from ..errors import InvalidArgument, RunAbandoned, StopTimeout, WouldDeadlock
+from ..events import CAUSES, Run, RunStatus
+from .follow import Nap
+
+if TYPE_CHECKING:
+    from .run_journal import RunJournal
+
+_LONGEST: Final = 1.0
+"""Seconds after which somebody who waits looks without having been woken: at whether the owner lives, for one."""
+
+
+def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
+    """See `RunJournal.stop`."""
+    if cause not in CAUSES:
+        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+    run = journal.run(run_id)
+    if run.status == RunStatus.PAUSED:
+        return run  # nobody works on it
+    if not run.ended:
+        run = journal._store.request_stop(run_id, cause) or run
+    if run.stop is not None and not run.ended and run.owner == journal.owner_id:
+        journal._stops.deliver(run_id, run.stop)
+    return run
+
+
+def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: float | None) -> Steps[Run]:
+    """See `RunJournal.stop`."""
+    timeout = seconds("timeout", timeout)
+    give_up = None if timeout is None else time.monotonic() + timeout
+    run: Run = yield off_loop(journal, partial(ask, journal, run_id, cause))
+    if not wait or _is_over(run):
+        return run
+    try:
+        return (yield from until_over(journal, run_id, give_up))
+    except TimeoutError:
+        raise StopTimeout(run_id=run_id, seconds=timeout) from None
+
+
+def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Steps[Run]:
+    """Wait until a run has ended, or waits for a human. Raises `RunAbandoned`, and at `give_up` a `TimeoutError`."""
+    nap = Nap(journal._writer, run_id)
+    try:
+        while True:
+            yield Do(partial(_not_here, journal, run_id), nothing)
+            yield Do(nap.listen, nap.alisten)
+            if not _goes_on_here(journal, run_id):
+                run: Run = yield off_loop(journal, partial(journal.run, run_id))
+                if _is_over(run):
+                    return run
+                if (yield off_loop(journal, partial(journal._writer.janitor.is_free, run))):
+                    raise RunAbandoned(run_id=run_id)
+            left = _LONGEST if give_up is None else min(_LONGEST, give_up - time.monotonic())
+            if left <= 0:
+                raise TimeoutError
+            yield Do(partial(nap.sleep, left), partial(nap.asleep, left))
+    finally:
+        nap.end()
+
+
+def _is_over(run: Run) -> bool:
+    """Whether nobody works on it any more: it has ended, or waits for a human."""
+    return run.ended or run.status == RunStatus.PAUSED
+
+
+def _goes_on_here(journal: RunJournal, run_id: str) -> bool:
+    """Whether it is one of this journal that has not ended, as far as one can see without asking the store."""
+    lane = journal._intake.lanes.get(run_id)
+    return lane is not None and not lane.shut and not lane.ended and not lane.paused
+
+
+def _not_here(journal: RunJournal, run_id: str) -> None:
+    """It could never end while its own event loop is blocked."""
+    started = [one for one in journal._capture.started.values() if one.run_id == run_id]
+    if started and started[0].thread == threading.get_ident() and not started[0].done.done():
+        raise WouldDeadlock(url=journal.url, where="on the event loop of the run, without giving way")

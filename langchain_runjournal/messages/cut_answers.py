@@ -1,0 +1,133 @@
+"""Pure: what becomes of an answer that was cut off inside of its tool calls.
+
+Rule: the message stays what the model said and can be sent back to its provider; each of its calls gets a result that says
+what is known; a mark says that the message was cut, and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..capture.callback_data import Data
+from .cut_calls import CUT_CAUSES, Cut
+from .partial import MARK, origin_in
+from .tool_pairs import Known, answer, call_id_of
+from .tool_requests import Request, block_id, requested, unwrapped
+from .unended import changes_to
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolMessage
+
+
+def cut_mark(cut: Cut, *, run_id: str | None = None, call_id: str | None = None) -> Data:
+    """What `additional_kwargs["runjournal"]` of the message says."""
+    calls = [{"id": one.id, "name": one.name, "final": one.id not in cut.broken} for one in cut.calls]
+    mark: Data = {"v": 1, "origin": "partial", "reason": cut.cause, "run_id": run_id, "call_id": call_id, "calls": calls}
+    return {key: value for key, value in mark.items() if value is not None}
+
+
+def recorded_cut(fields: Mapping[str, Any], said: Any) -> Cut | None:
+    """What its event says of a recorded message, in `cut`; None if it was not cut off inside of its calls."""
+    if not isinstance(said, Mapping) or not said.get("calls"):
+        return None
+    return Cut(cause=said["cause"], calls=tuple(requested(fields)), broken=frozenset(said["calls"]))
+
+
+def marked_as_cut(fields: Mapping[str, Any], said: Any, run_id: str) -> Data:
+    """The fields of a recorded message with the mark, by what its event says in `cut`."""
+    kwargs = fields.get("additional_kwargs") or {}
+    cut = recorded_cut(fields, said)
+    if cut is None or origin_in(kwargs) is not None:
+        return dict(fields)  # a guard has marked it already
+    call_id = call_id_of(fields.get("id"))
+    return {**fields, "additional_kwargs": {**kwargs, MARK: cut_mark(cut, run_id=run_id, call_id=call_id)}}
+
+
+def cut_message(message: Any, cut: Cut) -> Any:
+    """A copy of the message that can be answered and sent back: every call that has an id and a name is a request with
+    arguments that a provider takes, as far as LangChain could read them; what has none is left out."""
+    known = {call["id"]: call for call in message.tool_calls if call["id"] is not None}
+    calls = []
+    for one in answerable(cut):
+        args = known[one.id]["args"] if one.id in known else {}
+        calls.append({"name": one.name, "args": args, "id": one.id, "type": "tool_call"})
+    args_of = {call["id"]: call["args"] for call in calls if call["id"] in cut.broken}
+    mark = cut_mark(cut, call_id=call_id_of(message.id))
+    changes: dict[str, Any] = {
+        "tool_calls": calls,
+        "invalid_tool_calls": [],
+        "content": _content(message.content, args_of),
+        "additional_kwargs": {
+            **_kwargs(message.additional_kwargs, args_of),
+            MARK: mark,
+        },
+    }
+    if getattr(message, "tool_call_chunks", None):
+        changes["tool_call_chunks"] = []
+    asking = message.model_copy(update=changes)
+    # What its provider has never stored is not kept either: a graph without a guard may send it.
+    return asking.model_copy(update=changes_to(asking, cut.cause)) if cut.cause == "incomplete" else asking
+
+
+def cut_results(message: Any, cut: Cut, *, run_whole: bool) -> list[ToolMessage]:
+    """The results of the calls that do not run. `run_whole`: those that have come whole do."""
+    return [
+        answer(message, one, known_of(one.id, cut))
+        for one in answerable(cut)
+        if one.id in cut.broken or not (run_whole and one.valid)
+    ]
+
+
+def known_of(call_id: str | None, cut: Cut) -> Known:
+    """What is known of a call of an answer that was cut off."""
+    return Known(state="cut" if call_id in cut.broken else "beside_cut", cause=cut.cause)
+
+
+def decided_in(kwargs: Any) -> Mapping[str, Any] | None:
+    """The mark in the `additional_kwargs` of an answer that a guard has found cut off: it has decided which calls run."""
+    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
+    return mark if isinstance(mark, Mapping) and mark.get("reason") in CUT_CAUSES else None
+
+
+def answerable(cut: Cut) -> list[Request]:
+    """The calls that can have a result: a provider knows them by their id."""
+    return [one for one in cut.calls if one.id and one.name]
+
+
+def _content(content: Any, args_of: Mapping[str, Any]) -> Any:
+    """Only of calls that were cut: the block with arguments that can be read, in the place where its provider has them."""
+    if not isinstance(content, list):
+        return content
+    return [_block(block, args_of) for block in content]
+
+
+def _block(block: Any, args_of: Mapping[str, Any]) -> Any:
+    inner = unwrapped(block)
+    id = block_id(inner) if isinstance(inner, Mapping) else None
+    if id is None or id not in args_of:
+        return block
+    args, kind = args_of[id], inner.get("type")
+    kept = {key: value for key, value in inner.items() if key not in ("partial_json", "error")}
+    if kind == "function_call":
+        kept["arguments"] = json.dumps(args)
+    elif kind == "tool_use":
+        kept["input"] = args
+    elif kind in ("tool_call", "tool_call_chunk", "invalid_tool_call"):
+        kept |= {"type": "tool_call", "args": args}
+    return kept if inner is block else {**block, "value": kept}
+
+
+def _kwargs(kwargs: Mapping[str, Any], args_of: Mapping[str, Any]) -> dict[str, Any]:
+    raw = kwargs.get("tool_calls")
+    if not isinstance(raw, list):
+        return dict(kwargs)
+    return {**kwargs, "tool_calls": [_raw_call(call, args_of) for call in raw]}
+
+
+def _raw_call(call: Any, args_of: Mapping[str, Any]) -> Any:
+    id = block_id(call) if isinstance(call, Mapping) else None
+    if id is None or id not in args_of or not isinstance(call.get("function"), Mapping):
+        return call
+    return {**call, "function": {**call["function"], "arguments": json.dumps(args_of[id])}}

@@ -1,0 +1,61 @@
+"""Messages, between what the journal holds and LangChain's objects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..capture.callback_data import Data
+from ..common import binary as _bytes
+from ..common import packed as _packed
+from . import forms as _forms
+from .partial import MARK, origin_of
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+logger = logging.getLogger("langchain_runjournal")
+
+
+def is_partial(message: BaseMessage) -> bool:
+    """Whether a message is what was left of an answer that was cut off. Why it was is in
+    ``message.additional_kwargs["runjournal"]["reason"]``."""
+    return origin_of(message) == "partial"
+
+
+def is_synthetic(message: BaseMessage) -> bool:
+    """Whether the journal has made a message: the result of a tool whose real result was never to be had, or, in a request
+    only, the answer that `ToolPairGuard` and `repair_tool_pairs` put where a model refuses to have none (`bridge`)."""
+    return origin_of(message) == "synthetic"
+
+
+def as_messages(found: Sequence[Any]) -> list[BaseMessage]:
+    """What a state holds, as messages: a list that is only added to may hold any way of writing one."""
+    return _forms.read(found)
+
+
+def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
+    """LangChain's objects, with what JSON does not hold of them. What cannot come back equal is None, and the mark of the
+    message says why (``additional_kwargs["runjournal"]["left_out"]``).
+
+    One that cannot be read any more is left out with a warning, and not the rest with it."""
+    from langchain_core.messages import messages_from_dict
+
+    messages: list[BaseMessage] = []
+    for data in found:
+        try:
+            fields, left_out = _packed.read(_bytes.read(data))
+            if left_out:
+                fields["additional_kwargs"] = _marked(fields.get("additional_kwargs"), left_out)
+            messages += messages_from_dict([{"type": data["type"], "data": fields}])
+        except Exception:
+            logger.warning("a message of run %s cannot be read; its event holds it", run_id, exc_info=True)
+    return messages
+
+
+def _marked(kwargs: Any, left_out: Mapping[str, str]) -> dict[str, Any]:
+    kwargs = dict(kwargs or {})
+    mark = kwargs.get(MARK)
+    mark = {"v": 1, **mark} if isinstance(mark, Mapping) else {"v": 1}
+    return {**kwargs, MARK: {**mark, _packed.LEFT_OUT: dict(left_out)}}

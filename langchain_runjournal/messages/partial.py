@@ -1,0 +1,152 @@
+"""Pure: what of a cut-off answer may stand in a thread.
+
+Rule: the words as they were received, and nothing that a provider would refuse or a program could execute. Whatever is left
+out stays in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from ..capture.callback_data import Data
+from .content_blocks import SERVER_CALLS, in_one_form, is_hidden, is_result, paired, received
+from .content_blocks import THINKING as THINKING
+from .tool_requests import asking_blocks, unwrapped
+
+MARK: Final = "runjournal"
+"""Where in `additional_kwargs` a message says that it comes from here."""
+_KEPT_METADATA: Final = ("model_name", "model", "model_provider", "output_version")
+
+
+class Said(Protocol):
+    """What a call has said so far."""
+
+    @property
+    def content(self) -> Any:
+        """Its text or its blocks."""
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The tool calls that it was asking for, with their arguments as text."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the provider said of it."""
+
+    @property
+    def id(self) -> str | None:
+        """The id of its message."""
+
+
+def partial_message(said: Said, *, reason: str, run_id: str | None = None, call_id: str | None = None) -> Data | None:
+    """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
+    content = _kept(said.content, said.metadata)
+    if content is None:
+        return None
+    mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
+    mark = {key: value for key, value in mark.items() if value is not None}
+    calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in said.calls]
+    if calls:
+        # Told, not asked for: a request that nobody will answer makes the provider refuse the thread.
+        mark["calls"] = calls
+    metadata: Data = {key: said.metadata[key] for key in _KEPT_METADATA if key in said.metadata}
+    data = {
+        "type": "ai",
+        "content": content,
+        "id": said.id,
+        "response_metadata": {**metadata, "finish_reason": "interrupted"},
+        "additional_kwargs": {MARK: mark},
+    }
+    return {"type": "ai", "data": data}
+
+
+def is_final(args: Any) -> bool:
+    """Whether the arguments of a tool call have come to their end, strictly: half a JSON can pass for a whole one."""
+    try:
+        return isinstance(args, str) and isinstance(json.loads(args), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_visible(content: Any) -> bool:
+    """Whether a chunk with this content shows the user anything. What is blank until the end is no answer."""
+    if isinstance(content, str):
+        return bool(content) and not content.isspace()
+    return isinstance(content, list) and any(_shows(block) for block in content)
+
+
+def delta_is_visible(data: Data) -> bool:
+    """Whether a delta shows the user anything."""
+    text = data.get("text")
+    return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))
+
+
+def _kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[Any] | None:
+    found = taken_back(content, metadata)
+    return found if is_visible(found) else None
+
+
+def taken_back(content: str | list[Any], metadata: Mapping[str, Any], *, asks: bool = False) -> str | list[Any]:
+    """What the provider takes back of the content of an answer that was cut off. `asks`: the tool calls stay."""
+    if isinstance(content, str):
+        return content
+    provider = metadata.get("model_provider")
+    blocks = [block for one in content if (block := received(one, provider, asks=asks)) is not None]
+    opened = [unwrapped(block) for block in blocks]
+    pairs = paired(opened)
+    kept: list[Any] = []
+    follows = asks and not asking_blocks(blocks)  # packages send calls that stand elsewhere behind the content
+    for place in reversed(range(len(blocks))):
+        if place in pairs or _may_stay(opened[place], follows):
+            kept.append(blocks[place])
+            follows = follows or not _is_blank(blocks[place])
+    kept.reverse()
+    return in_one_form(kept, metadata)
+
+
+def _may_stay(block: Any, follows: bool) -> bool:
+    """Whether a block that is in no pair can be sent back to the provider. `follows`: something that can comes behind it."""
+    if isinstance(block, str):
+        return True
+    kind = block.get("type")
+    if kind in THINKING:
+        # A signature is the last thing that a thought gets, and a thought may not be the last thing that is said.
+        return follows and is_signed(block)
+    return kind not in SERVER_CALLS and not is_result(block)
+
+
+def _is_blank(block: Any) -> bool:
+    """Whether it is text that packages leave out of the request."""
+    return not is_visible([block]) and (isinstance(block, str) or block.get("type") == "text")
+
+
+def is_signed(block: Mapping[str, Any]) -> bool:
+    """Whether the provider has vouched for a thought: it refuses those that it has not."""
+    if block.get("type") == "redacted_thinking":
+        return bool(block.get("data"))
+    inner = block.get("reasoning_content")
+    places = (block, block.get("extras"), inner)
+    return any(isinstance(place, Mapping) and bool(place.get("signature")) for place in places)
+
+
+def _shows(block: Any) -> bool:
+    if isinstance(block, str):
+        return is_visible(block)
+    inner = unwrapped(block)
+    if not isinstance(inner, Mapping):
+        return False
+    return is_visible(inner.get("text")) if inner.get("type") == "text" else not is_hidden(inner)
+
+
+def origin_of(message: Any) -> str | None:
+    """How a message came to be: partial, recovered or synthetic; None for one that is not of our making."""
+    return origin_in(getattr(message, "additional_kwargs", None))
+
+
+def origin_in(kwargs: Any) -> str | None:
+    """The same, by the `additional_kwargs` of a message."""
+    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
+    origin = mark.get("origin") if isinstance(mark, Mapping) else None
+    return origin if isinstance(origin, str) else None

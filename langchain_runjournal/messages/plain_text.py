@@ -1,0 +1,142 @@
+"""Pure: what a model call or a tool has said, as text to be read. Any JSON will do, and none of it raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..common import strict_json as _json
+from ..events import visible_text
+from .partial import THINKING, is_final, partial_message
+from .stream_assembly import Streamed
+from .tool_requests import requested
+
+_THOUGHTS: Final = ("thinking", "reasoning", "text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One tool call that a model asks for."""
+
+    id: str | None
+    name: str
+    args: str
+    whole: bool
+    """Whether its arguments have come to their end."""
+
+
+def text_of(content: object) -> str:
+    """The words of a content; what is no text is named in brackets."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, (list, tuple)):
+        return spoken(content)
+    words = visible_text({"blocks": list(content)})
+    others = [_named(block) for block in content if not isinstance(block, str) and not _is_said(block)]
+    return "\n".join(part for part in (words, *others) if part)
+
+
+def thinking_of(content: object, kwargs: object = None) -> str:
+    """What a model thought before and while it spoke; some providers tell it in the `additional_kwargs`."""
+    found = [_thought(block) for block in content if _kind(block) in THINKING] if isinstance(content, (list, tuple)) else []
+    beside = kwargs.get("reasoning_content") if isinstance(kwargs, Mapping) else None
+    return "\n\n".join(part for part in (*found, beside) if part and isinstance(part, str))
+
+
+def spoken(value: object) -> str:
+    """A value as a person would write it down."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(_json.plain(value), ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return "(cannot be shown)"
+
+
+def asked_of(fields: Mapping[str, Any]) -> tuple[Asked, ...]:
+    """The tool calls that a whole message with these fields asks for."""
+    try:
+        found = requested(fields)
+    except Exception:  # noqa: BLE001 - what is no message asks for nothing
+        return ()
+    calls = [*_mappings(fields.get("tool_calls")), *_mappings(fields.get("invalid_tool_calls"))]
+    args = {call.get("id"): call.get("args") for call in reversed(calls) if isinstance(call.get("id"), str)}
+    return tuple(
+        Asked(id=one.id, name=one.name or "tool", args=spoken(args.get(one.id, "")), whole=one.valid) for one in found
+    )
+
+
+def streamed(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> tuple[Any, tuple[Asked, ...]]:
+    """The content that the deltas of a call add up to, and the tool calls that it was asking for."""
+    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
+        try:
+            found = Streamed(some, call_id)
+            return found.content, tuple(_asked(call) for call in _mappings(found.calls))
+        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
+            continue
+    return "", ()
+
+
+def shows(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> bool:
+    """Whether deltas of a call add up to anything that is kept of it when it is cut off."""
+    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
+        try:
+            return partial_message(Streamed(some, call_id), reason="") is not None
+        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
+            continue
+    return False
+
+
+def plain(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> list[str | Mapping[str, Any]]:
+    """Those deltas that can be read at all."""
+    return [delta for delta in deltas if isinstance(delta, str) or _is_readable(delta, call_id)]
+
+
+def _is_readable(delta: Mapping[str, Any], call_id: str) -> bool:
+    try:
+        found = Streamed([delta], call_id)
+        _ = found.content, found.calls
+    except Exception:  # noqa: BLE001 - whatever it is, it is left out
+        return False
+    return True
+
+
+def _asked(call: Mapping[str, Any]) -> Asked:
+    id, args = call.get("id"), call.get("args")
+    return Asked(
+        id=id if isinstance(id, str) else None,
+        name=spoken(call.get("name") or "tool"),
+        args="" if args is None else spoken(args),
+        whole=is_final(args),
+    )
+
+
+def _kind(block: object) -> str:
+    return str(block.get("type")) if isinstance(block, Mapping) else ""
+
+
+def _is_said(block: object) -> bool:
+    """Whether it is shown elsewhere: as words, as thinking or as a request."""
+    kind = _kind(block)
+    return kind == "text" or kind in THINKING or "tool" in kind or kind in ("function_call", "input_json_delta")
+
+
+def _named(block: object) -> str:
+    return f"[{_kind(block) or 'something else'}]"
+
+
+def _thought(block: Mapping[str, Any]) -> str:
+    inner = block.get("reasoning_content")
+    for place in (block, inner if isinstance(inner, Mapping) else {}):
+        for key in _THOUGHTS:
+            said = place.get(key)
+            if isinstance(said, str) and said:
+                return said
+    summary = [one.get("text") for one in _mappings(block.get("summary"))]
+    return "\n".join(one for one in summary if isinstance(one, str))
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, (list, tuple)) else []

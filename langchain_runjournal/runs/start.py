@@ -1,0 +1,267 @@
+"""`start_run`: a graph in a task of its own, which outlives whoever asked for it and can be stopped from anywhere.
+
+Rule: the task belongs to the run. It is cancelled by a stop and by nothing else, and it ends when the thread is settled and
+all of it is durable. Whoever reads the chunks, follows the events or waits is a guest, who may leave at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID, uuid4
+
+from langchain_core.runnables.config import merge_configs
+from langgraph.pregel import Pregel
+
+from ..capture.calling_graph import INSIDE
+from ..capture.graph_identity import identity, identity_of
+from ..common.arguments import choice, seconds, thread
+from ..common.twins import begin, later
+from ..errors import InvalidArgument, JournalClosing, RunNotFound
+from ..events import Cause, Event, Run, RunStatus
+from ..settle.attach import attach, check_graph, handlers_of
+from ..settle.resume import TAKES_UP
+from ..settle.saver import JournalSaver
+from .admission import IfBusy, Seat
+from .cancellation import Started
+from .chunk_pipe import Pipe
+from .readers import Guests
+from .task import Task
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+    from ..journal.run_journal import RunJournal
+
+
+OnDisconnect = Literal["continue", "stop"]
+_OLD: Final = {"checkpoint_during"}  # LangGraph still takes it, for `durability`
+_BACK: Final = 100
+"""How many runs of a thread are looked at, for the one that a resume takes up."""
+
+
+class RunHandle:
+    """A run in a task of its own, as whoever started it sees it. Losing it does not disturb the run."""
+
+    def __init__(self, journal: RunJournal, started: Started, pipe: Pipe, guests: Guests) -> None:
+        self._journal = journal
+        self._started = started
+        self._pipe = pipe
+        self._guests = guests
+        weakref.finalize(self, pipe.forsake).atexit = False
+
+    @property
+    def run_id(self) -> str:
+        """The id by which any process finds the run in the journal."""
+        return self._started.run_id
+
+    @property
+    def thread_id(self) -> str | None:
+        """Its thread, or None if the graph has no checkpointer."""
+        return self._started.thread_id
+
+    def __repr__(self) -> str:
+        return f"RunHandle(run_id={self.run_id!r}, thread_id={self.thread_id!r})"
+
+    async def wait(self) -> Run:
+        """The run when it is over: completed, failed, interrupted, or paused; its thread settled, and all of it durable.
+
+        Does not raise what the graph raised: `Run.error` says it. Cancelling this leaves the run alone.
+        """
+        done = asyncio.wrap_future(self._started.done)
+        with self._guests.come() as guest:
+            await asyncio.wait([done])
+        guest.leave(early=False)
+        return done.result()
+
+    def stream(self) -> AsyncIterator[Any]:
+        """The chunks of the graph, as `astream` would give them, for one reader, on the event loop that started the run.
+
+        The run waits for a reader that is slow, but not for one that has gone: from then on, the chunks are not kept. Ends
+        when the run is over, also if it was stopped; raises what the graph raised, if it failed. A step that is cancelled
+        can be taken again, within a second. Raises `ChunksGone`.
+        """
+        return self._pipe.read()
+
+    def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """The events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers.
+
+        Ends when the run is over, also if it waits for a human: what comes after that is another run. A step that is
+        cancelled can be taken again, and goes on where it was.
+        """
+        return _Events(self._journal, self.run_id, after, self._guests)
+
+    async def stop(self, cause: Cause = "stop") -> Run:
+        """Stop the run, and return it when it has ended and its thread is settled (see `RunJournal.astop`)."""
+        with suppress(RunNotFound):  # another process has pruned it: it is over
+            return await self._journal.astop(self.run_id, cause, wait=True)
+        return await self.wait()
+
+
+class _Events:
+    """See `RunHandle.events`."""
+
+    def __init__(self, journal: RunJournal, run_id: str, after: int, guests: Guests) -> None:
+        self._follow = partial(journal.afollow, run_id)
+        self._after = after
+        self._events: AsyncIterator[Event] | None = self._follow(after)
+        self._guest = guests.come()
+
+    def __aiter__(self) -> _Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._guest.has_left:
+            raise StopAsyncIteration
+        # A step that fails, or is cancelled, has closed what it was taken in.
+        events, self._events = self._events or self._follow(self._after), None
+        with self._guest:
+            event = await anext(events)
+        self._events, self._after = events, event.seq
+        if event.kind == "run.pause":
+            self._guest.leave(early=False)
+        return event
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        events, self._events = self._events, None
+        self._guest.leave()
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+
+    def __del__(self) -> None:
+        self._guest.dropped()
+
+
+async def start_run(
+    graph: Pregel[Any, Any, Any, Any],
+    input: Any,
+    config: RunnableConfig | None = None,
+    *,
+    journal: RunJournal | None = None,
+    if_busy: IfBusy = "reject",
+    timeout: float | None = None,
+    grace: float = 2.0,
+    stream_mode: Any = None,
+    on_disconnect: OnDisconnect = "continue",
+    **options: Any,
+) -> RunHandle:
+    """Run a graph in a task of its own, in the context variables of the caller, who may be cancelled or go away.
+
+    `graph` is attached, or `journal` is given and it is attached to that. Returns as soon as the run has begun and every
+    process can see it. `options` go to `astream`, as `stream_mode` does.
+
+    `if_busy`: what to do while another run of the graph is at work on the thread, in any process: "reject" raises
+    `ThreadBusy`, "stop" stops and settles it first, "wait" waits its turn; cancelled while it waits, nothing has begun.
+    `timeout`: seconds after which the run is stopped, cause "timeout". `grace`: seconds that what is at work gets when the
+    run is stopped, to finish or to clean up; what does not let itself be interrupted is then left behind, and a result that
+    it still has goes to the journal. `on_disconnect`: with "stop", the run is stopped, cause "disconnect", when whoever
+    reads its chunks or events, or waits for it, goes away before it is over. By default that changes nothing.
+
+    A `Command(resume=...)` takes up a run that waits for a human, in a new run that `continues` it.
+    """
+    choice("if_busy", if_busy, IfBusy)
+    choice("on_disconnect", on_disconnect, OnDisconnect)
+    if grace is None or seconds("grace", grace) is None:
+        raise InvalidArgument(name="grace", expected="seconds, 0 or more", value=grace)
+    timeout = seconds("timeout", timeout)
+    graph, journal = _attached(graph, journal)
+    _check_options(graph, options)
+    settings = merge_configs(graph.config, config)
+    run_id = _run_id(settings)
+    thread_id = _thread_id(graph, config, settings)
+    started = Started(journal, run_id, identity(graph), thread_id, grace, timeout)
+    name, metadata = settings.get("run_name") or started.graph.name, started.about()
+    run = Run(run_id=run_id, thread_id=thread_id, name=name, owner=journal.owner_id, metadata=metadata)
+
+    def about() -> dict[str, Any]:
+        # Looked up when it has its turn: the run before it may have come to wait for a human.
+        started.continues = _continued(journal, started, input, settings)
+        return started.about()
+
+    seat = Seat(journal, run, about)
+    await later(seat.take(if_busy))
+    # Nothing is awaited from here until its task is there: in between, nobody would end it.
+    guests = Guests(started, stops=on_disconnect == "stop")
+    task = Task(graph, started, Pipe(run_id, guests))
+    if not task.register():
+        seat.give_back()
+        raise JournalClosing(url=journal.url)
+    options["stream_mode"] = stream_mode
+    started.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
+    started.task.add_done_callback(task.over)
+    await task.begun(guests.come())
+    return RunHandle(journal, started, task.pipe, guests)
+
+
+def _check_options(graph: Pregel[Any, Any, Any, Any], options: dict[str, Any]) -> None:
+    """LangGraph takes whatever it is given, and says nothing of what it does not know."""
+    unknown = sorted(set(options) - set(inspect.signature(graph.astream).parameters) - _OLD)
+    if unknown:
+        raise InvalidArgument(name="start_run", expected="given what it or astream knows", value=", ".join(unknown))
+
+
+def _attached(
+    graph: Pregel[Any, Any, Any, Any], journal: RunJournal | None
+) -> tuple[Pregel[Any, Any, Any, Any], RunJournal]:
+    check_graph(graph)
+    journals = [handler.journal for handler in handlers_of(graph)]
+    if journal is None:
+        if not journals:
+            raise InvalidArgument(
+                name="journal", expected="given for a graph that is not attached: attach(graph, journal)", value=None
+            )
+        journal = journals[-1]
+    journal._check_open()
+    if journal in journals:
+        return graph, journal
+    if journals:
+        raise InvalidArgument(name="journal", expected=f"{journals[-1]!r}, to which the graph is attached", value=journal)
+    # Once: two attached copies would not know of each other's writes in the background.
+    known = journal._capture.attached
+    if graph not in known:
+        known[graph] = attach(graph, journal)
+    known[graph].checkpointer = graph.checkpointer  # which may have been set since
+    return known[graph], journal
+
+
+def _run_id(settings: RunnableConfig) -> str:
+    given = settings.get("run_id")
+    if given is None:
+        return str(uuid4())
+    try:
+        return str(given if isinstance(given, UUID) else UUID(str(given)))
+    except ValueError:
+        raise InvalidArgument(name='config["run_id"]', expected="a UUID", value=given) from None
+
+
+def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None, settings: RunnableConfig) -> str | None:
+    configurable = settings.get("configurable") or {}
+    if any(key in configurable for key in INSIDE):
+        raise InvalidArgument(
+            name="config", expected="one of its own: the config of a node belongs to the run around it", value="a node's"
+        )
+    thread_id = configurable.get("thread_id")
+    if thread_id is None and isinstance(graph.checkpointer, JournalSaver):
+        raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)
+    return None if thread_id is None else thread("thread_id", thread_id)
+
+
+def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:
+    """The run that a resume takes up: the one that its config names; the one that waits; or, without an answer, the last."""
+    is_answer = type(input).__name__ == "Command"
+    if not (input is None or is_answer) or started.thread_id is None:
+        return None
+    configurable = settings.get("configurable") or {}
+    named: str | None = configurable.get(TAKES_UP)
+    if named is not None or configurable.get("checkpoint_id"):
+        return named
+    runs = [run for run in journal.runs(started.thread_id, None, _BACK) if identity_of(run).is_same(started.graph)]
+    waiting = [run for run in runs if run.status == RunStatus.PAUSED]
+    found = next(iter(waiting if is_answer else waiting or runs), None)
+    return found.run_id if found is not None and found.status != RunStatus.COMPLETED else None

@@ -1,0 +1,108 @@
+"""What the journal says of a run that is to be settled: messages, tasks, checkpoints, and what is known of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..capture.callback_data import Data
+from ..events import GRAPH, Event, Run, RunStatus
+from ..journal.tool_evidence import Call, Evidence
+from ..messages import transcript as _transcript
+from ..messages.loading import load
+from ..messages.tool_pairs import Known, Request, walk
+from .plan import NOTHING_APPLIED
+
+
+class About:
+    """One run, read once."""
+
+    def __init__(self, run: Run, thread_id: str, events: Sequence[Event], reason: str, *, late: bool = False) -> None:
+        """`late`: it is looked at for results that came after its end, and for nothing else."""
+        self.run_id = run_id = run.run_id
+        self.thread_id = thread_id
+        self.is_attached = GRAPH in run.metadata
+        """Whether its saver was ours, and so has told us of its checkpoints."""
+        checkpoints = [event.data for event in events if event.kind == "run.checkpoint"]
+        self.applied = any("applied" in data for data in checkpoints)
+        """Whether the thread is known to hold what the run was given."""
+        self.has_stored = self.applied or any("stored" in data for data in checkpoints)
+        """Whether the checkpointer has kept anything of it."""
+        self.is_given_other = any("given" in data for data in checkpoints)
+        """Whether an entrypoint was called with something that holds no messages."""
+        has_completed = run.status == RunStatus.COMPLETED or any("completed" in data for data in checkpoints)
+        self.has_completed = has_completed and not late
+        """Whether it has ended well, and lacks no more than answers that were cut off and that a task gave up."""
+        self.has_base = any("base" in data for data in checkpoints)
+        """Whether it has begun to write the thread."""
+        self.base: str | None = next((data["base"] for data in checkpoints if "base" in data), None)
+        """The checkpoint behind which it did."""
+        self.since = 0
+        self.resumed: str | None = next((data["resumed"] for data in checkpoints if "resumed" in data), None)
+        """The checkpoint from which it took up another run."""
+        self.remembered: str | None = next((data["before"] for data in checkpoints if "before" in data), None)
+        """The newest checkpoint of the thread when a settlement first wrote to it."""
+        self.before = self.remembered if self.remembered is not None else self.resumed
+        self.puts: dict[str | None, int] = {
+            data["applied"]: data["step"] for data in checkpoints if isinstance(data.get("step"), int)
+        }
+        """The checkpoints of its supersteps, and the number of each."""
+        self.step: int | None = None
+        """The last of its supersteps whose writes the thread holds."""
+        self.transcript: list[Any] = []
+        self.tasks: dict[int, _transcript.Task] = {}
+        """By place in the transcript, the task in which a message was said."""
+        self.cuts: dict[int, Data] = {}
+        """By the same place, what its event says of an answer that was cut off."""
+        self._evidence = Evidence(run_id, events, reason)
+        self._nothing = Known(run_id=run_id, cause=reason)
+        self._elsewhere: dict[Call, Known] = {}
+        self._inside: dict[Call, Any] = {}
+        self.unknown: set[Call] = set()
+        """What was asked, and neither this run knows nor anybody else who has been asked."""
+
+    def applied_at(self, place: str | None, parent: str | None, metadata: Mapping[str, Any]) -> int:
+        """The superstep up to which the checkpoint `place` holds the run's tasks: `NOTHING_APPLIED` if it holds none.
+
+        The journal names the checkpoints of the run. A program that was killed may have stored one more, behind the last one
+        that it could name. Behind the checkpoint of somebody else, the thread holds what the run has ever stored.
+        """
+        if place in self.puts:
+            return self.puts[place]
+        behind = parent in self.puts or (self.has_base and parent == self.base)
+        if behind and metadata.get("source") == "loop":
+            return int(metadata["step"])
+        return max(self.puts.values(), default=NOTHING_APPLIED)
+
+    def read(self, said: Iterable[_transcript.Said]) -> None:
+        """What comes next in the transcript."""
+        for one in said:
+            found = load(self.run_id, [one.message])
+            if found and one.task is not None:
+                self.tasks[len(self.transcript)] = one.task
+            if found and one.cut is not None:
+                self.cuts[len(self.transcript)] = one.cut
+            self.transcript += found
+
+    def ask(self, message: Any, request: Request) -> Known:
+        """Return what is known of a call; note the call as unknown if the run says nothing about it."""
+        call = message.id, str(request.id)
+        known = self._evidence.known(call) or self._elsewhere.get(call)
+        if known is None:
+            self.unknown.add(call)
+        if call in self._inside:
+            return replace(known or self._nothing, result=self._inside[call])
+        return known or self._nothing
+
+    def see(self, messages: Sequence[Any]) -> None:
+        """The thread of a graph inside: what it holds comes out of it again later, under the ids that it has there."""
+        for place, slots in walk(messages).slots.items():
+            for slot in slots:
+                if slot.result is not None and not slot.synthetic:
+                    self._inside[messages[place].id, str(slot.request.id)] = messages[slot.result]
+
+    def learn(self, found: Mapping[Call, Known]) -> None:
+        """Take what the journal says elsewhere about the unknown calls."""
+        self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
+        self.unknown.clear()

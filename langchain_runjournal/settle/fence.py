@@ -1,0 +1,117 @@
+"""Whether a run may still write its thread: asked of the store before each checkpoint.
+
+Rule: the fence of a run is set by another process, which has taken the run over, so only the store knows it. It is asked in
+the batch that makes the journal durable, and once more if the answer has become old before it was heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..common.twins import Steps, make_durable, off_loop
+from ..errors import CheckpointFenced, RunFenced
+from ..events import Run
+
+if TYPE_CHECKING:
+    from ..capture.call_tree import Root
+    from ..journal.run_journal import RunJournal
+    from .saver import JournalSaver
+
+_TRIES: Final = 3
+"""How often the store is asked before one checkpoint, if each answer is old when it is heard."""
+
+
+def ready_to_write(
+    saver: JournalSaver, thread_id: str, config: Mapping[str, Any], tell: Callable[[Exception | None], None]
+) -> Steps[None]:
+    """Make the journal durable, and raise `CheckpointFenced` if the run that writes has been taken over.
+
+    `tell` hears what has kept the journal from being durable, if anything. A question that the store cannot answer is no
+    answer: the checkpoint is written, as it is when the journal cannot be.
+    """
+    journal = saver.journal
+    run_ids = [root.run_id for root in _writing(saver, thread_id, config)]
+    question = Question(journal, run_ids) if run_ids else None
+    for _ in range(_TRIES):
+        problem = yield make_durable(journal, None, question)
+        tell(problem)
+        if question is None:
+            return
+        if problem is not None and not journal._closed:
+            yield off_loop(journal, question)  # reading waits for no lock that writing waits for
+        if question.is_fenced:
+            raise CheckpointFenced(thread_id=thread_id, run_ids=run_ids)
+        if question.is_fresh:
+            return
+
+
+def why_not_ours(journal: RunJournal, run: Run) -> str | None:
+    """Why this journal does not settle a run that it began: it belongs to another one by now. None for any other run."""
+    lane = journal._intake.lanes.get(run.run_id)
+    is_taken = lane is not None and lane.seq > 0 and run.owner not in (None, journal.owner_id)
+    return "another process has taken it over, and settles it" if is_taken else None
+
+
+def still_ours(journal: RunJournal, run: Run) -> Steps[None]:
+    """Raise `CheckpointFenced` if a run that was this journal's when its settlement began has been taken over since."""
+    if run.owner == journal.owner_id:
+        question = Question(journal, [run.run_id])
+        yield off_loop(journal, question)
+        if question.is_fenced:
+            raise CheckpointFenced(thread_id=run.thread_id, run_ids=[run.run_id])
+
+
+class Question:
+    """Whether some runs are fenced, for the store. Call it where it may block; it does not raise."""
+
+    def __init__(self, journal: RunJournal, run_ids: list[str]) -> None:
+        self._journal = journal
+        self._run_ids = run_ids
+        self._asked = float("inf")
+        self.is_fenced = False
+
+    def __call__(self) -> None:
+        """Ask."""
+        self._asked = self._journal._clock.monotonic()
+        try:
+            self.is_fenced = all(self._is_fenced(run_id) for run_id in self._run_ids)
+        except Exception:  # noqa: BLE001 - the store cannot be read: the barrier has told of it, or the next one does
+            self.is_fenced = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has held us up since the answer for so long that it may be wrong: while a process stands still, it
+        beats no heart, and after a lease it is taken for gone."""
+        return self._journal._clock.monotonic() - self._asked < self._journal._lease / 3
+
+    def _is_fenced(self, run_id: str) -> bool:
+        journal = self._journal
+        lane = journal._intake.lanes.get(run_id)
+        if lane is not None and isinstance(lane.shut, RunFenced):
+            return True
+        owner_of = getattr(journal._store, "owner_of", None)
+        if owner_of is None:
+            run = journal._store.run(run_id)
+            owner = None if run is None else run.owner or journal.owner_id
+        else:
+            owner = owner_of(run_id)
+        if owner is None:
+            # Deleted, if anything of it has ever been stored: the thread was deleted with it, and must not come back.
+            return lane is not None and lane.base > 0
+        return bool(owner != journal.owner_id)
+
+
+def _writing(saver: JournalSaver, thread_id: str, config: Mapping[str, Any]) -> list[Root]:
+    """The run that writes a checkpoint; all that it may be, where that cannot be told.
+
+    LangGraph hands the config of a call on to the checkpointer as it is, and so its callbacks: the very object that its run
+    was begun with, or in a graph inside of it those of the task around.
+    """
+    capture = saver.journal._capture
+    callbacks = config.get("callbacks")
+    found = capture.threads.called_with(thread_id, callbacks)
+    if found is None:
+        around = capture.tracker.find(getattr(callbacks, "parent_run_id", None))
+        found = around.root if around is not None else capture.threads.oldest(thread_id, saver)
+    return [found] if found is not None else capture.threads.recorded(thread_id)

@@ -1,0 +1,151 @@
+"""The functional API: an `@entrypoint`, whose thread is the value that it saves for its next call.
+
+Rule: LangGraph keeps that value in a channel of its own and shows the value that was returned as the state. The saved one is
+read from the checkpoint, and written in the name of the entrypoint (`entrypoint.final`), which runs no code of the program.
+A saved value that is neither a list of messages nor a dict with one is left as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langgraph.func import entrypoint
+
+from ..common.twins import Do
+from ..messages.forms import element_of, plain
+
+if typing.TYPE_CHECKING:
+    from langgraph.pregel import Pregel
+
+PREVIOUS: Final = "__previous__"
+END: Final = "__end__"
+_MESSAGES: Final = "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a checkpoint of an entrypoint holds: the value for its next call, and the one that was returned."""
+
+    previous: Any
+    returned: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An entrypoint. `declared`: the type of its list of messages, where its annotations say it. `in_dict`: whether that
+    list is the `messages` of a dict; None where no annotation says it. `needs`: the other keys that the dict must have."""
+
+    name: str
+    declared: Any
+    in_dict: bool | None
+    needs: tuple[str, ...] = ()
+
+    def messages(self, previous: Any) -> list[Any] | None:
+        """The messages in a saved value; None if it is something else, or if nothing says what a first one would be."""
+        if previous is None:
+            return None if self.in_dict is None or self.needs else []
+        found = previous.get(_MESSAGES) if isinstance(previous, Mapping) else previous
+        return list(found) if isinstance(found, (list, tuple)) else None
+
+    def problem(self, previous: Any) -> str:
+        """Why there are no messages."""
+        if previous is None and self.needs:
+            keys = ", ".join(f"`{key}`" for key in self.needs)
+            return (
+                f"the entrypoint `{self.name}` has saved nothing on this thread yet, and the type of `previous` needs {keys}"
+                " beside `messages`, for which only the program has values: declare them as `NotRequired` (or the type with"
+                " `total=False`) and read them with a default, or let a first call end"
+            )
+        if previous is None:
+            return (
+                f"the entrypoint `{self.name}` has saved nothing on this thread yet, and no annotation says what it saves:"
+                " annotate its parameter `previous`, as a list of messages or as a TypedDict with `messages`"
+            )
+        return f"what the entrypoint `{self.name}` saves is neither a list of messages nor a dict with `messages`"
+
+    def unheard(self) -> str:
+        """Why a call is left alone that was given something else."""
+        return (
+            f"the entrypoint `{self.name}` was called with something that holds no messages, so the user's words are not"
+            " known, and the answer would stand there alone: call it with a text, with messages, or with a dict that"
+            " has `messages`"
+        )
+
+    def saving(self, values: Saved, messages: list[Any]) -> Any:
+        """What writes a list of messages in the place of the old one; the rest of the saved value stays."""
+        if isinstance(values.previous, Mapping):
+            save: Any = {**values.previous, _MESSAGES: messages}
+        else:
+            save = {_MESSAGES: messages} if values.previous is None and self.in_dict else messages
+        return entrypoint.final(value=values.returned, save=save)
+
+
+def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
+    """The entrypoint that a graph was made of; None for a graph that was made otherwise."""
+    if hasattr(graph, "builder") or PREVIOUS not in graph.channels or len(graph.nodes) != 1:
+        return None
+    [(name, node)] = graph.nodes.items()
+    for declared in (getattr(graph.channels[PREVIOUS], "typ", None), _parameter(node)):
+        found = plain(declared)
+        # A TypedDict is a class of dicts.
+        if _is_class(found) and issubclass(found, Mapping) and _MESSAGES in getattr(found, "__annotations__", {}):
+            hints = _hints(found)
+            return Function(name, hints.get(_MESSAGES), True, _needs(found, hints))
+        if element_of(found) is not None or found is list:
+            return Function(name, found, False)
+    return Function(name, None, None)
+
+
+def _is_class(found: Any) -> bool:
+    """Whether a type is a class. On Python 3.10, `list[str]` says that it is one, and is none."""
+    return isinstance(found, type) and typing.get_origin(found) is None
+
+
+def _hints(found: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(found, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that is not to be had here: then the list itself says its form
+        return {}
+
+
+def _needs(found: Any, hints: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys beside `messages` that a dict of this type must have. Of annotations that are strings, a TypedDict does not
+    know whether they are `NotRequired`."""
+    required: Any = getattr(found, "__required_keys__", found.__annotations__)
+    said = {key: getattr(typing.get_origin(hint), "_name", None) for key, hint in hints.items()}
+    needs = {key for key in required if said.get(key) != "NotRequired"} | {
+        key for key, word in said.items() if word == "Required"
+    }
+    return tuple(sorted(needs - {_MESSAGES}))
+
+
+def _parameter(node: Any) -> Any:
+    """The annotation of the parameter `previous`."""
+    function = getattr(node.bound, "func", None) or getattr(node.bound, "afunc", None)
+    try:
+        return None if function is None else typing.get_type_hints(inspect.unwrap(function)).get("previous")
+    except Exception:  # noqa: BLE001 - the same
+        return None
+
+
+def reading(graph: Any, config: Any) -> Do[Any]:
+    """The state of a thread of an entrypoint, with what it has saved in the place of what it has returned."""
+
+    def together(state: Any, found: Any) -> Any:
+        values = found.checkpoint["channel_values"] if found is not None else {}
+        return state._replace(values=Saved(values.get(PREVIOUS), values.get(END)))
+
+    def now() -> Any:
+        state = graph.get_state(config)
+        return together(state, graph.checkpointer.get_tuple(state.config) if state.created_at else None)
+
+    async def later() -> Any:
+        state = await graph.aget_state(config)
+        found: Awaitable[Any] | None = graph.checkpointer.aget_tuple(state.config) if state.created_at else None
+        return together(state, await found if found is not None else None)
+
+    return Do(now, later)

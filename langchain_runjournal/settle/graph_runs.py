@@ -1,0 +1,74 @@
+"""Which runs of a journal a graph settles.
+
+Rule: a graph is what it is, and not what it is called. A run is settled through its own graph, or through a later version of
+it that knows all that the thread holds. What may be the run of another graph is left to that one, and the report says so.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ..capture.graph_identity import identity_of
+from ..common.twins import Steps, off_loop
+from ..events import Run
+from ..journal.run_display import read_if_there
+from .graph_thread import Threads
+
+if TYPE_CHECKING:
+    from ..journal.run_journal import RunJournal
+
+_ATTACHED: Final = "it is a run of another graph called {!r}, which is attached here as well and can settle it"
+_AMBIGUOUS: Final = (
+    "it is a run of another graph called {!r}, or of an earlier version of this one. Compile each graph with a name of its"
+    " own; a run of an earlier version is settled by recover(graph, adopt=True)"
+)
+_WOULD_LOSE: Final = (
+    "it is a run of another graph of this name, or of another version of this graph, and the thread holds channels that this"
+    " one would lose: {}. Settle it with the graph that has them"
+)
+
+
+class GraphRuns:
+    """The runs of one graph, among those of a journal."""
+
+    def __init__(self, journal: RunJournal, threads: Threads) -> None:
+        self._journal = journal
+        self._threads = threads
+
+    def are_of(self, run: Run) -> bool:
+        """Whether the run is one of this graph, or of another version of it: a journal may hold those of many."""
+        return identity_of(run).is_same(self._threads.identity)
+
+    def share_name(self, run: Run) -> bool:
+        """Whether the run is one of a graph of this name."""
+        return identity_of(run).name == self._threads.name
+
+    def refuse(self, run: Run, *, adopt: bool) -> str | None:
+        """Why a run of a graph of this name is not settled through this graph; None if it may be.
+
+        `adopt`: it is known to be one of an earlier version of this graph, though nothing shows it.
+        """
+        theirs, mine = identity_of(run), self._threads.identity
+        if theirs.is_exactly(mine):
+            return None
+        if any(theirs in one.identities for one in list(self._journal._capture.attachments)):
+            return _ATTACHED.format(theirs.name)
+        return None if theirs.is_named or adopt else _AMBIGUOUS.format(theirs.name)
+
+    def continue_thread_of(self, run: Run) -> Steps[bool]:
+        """Whether the checkpointer of this graph holds what the run has written: then a new message goes on behind it."""
+        events = yield off_loop(self._journal, partial(read_if_there, self._journal, run.run_id))
+        about = [event.data for event in events if event.kind == "run.checkpoint"]
+        written = next((data[key] for data in about for key in ("applied", "stored") if data.get(key)), None)
+        if written is None:
+            return False
+        state = yield self._threads.read(str(run.thread_id), checkpoint_id=written)
+        return state.created_at is not None
+
+    def would_lose(self, run: Run) -> Steps[str | None]:
+        """Why the thread of a run of another version must not be written through this graph; None if it may be."""
+        if identity_of(run).is_exactly(self._threads.identity):
+            return None
+        unknown = yield self._threads.unknown_channels(str(run.thread_id))
+        return _WOULD_LOSE.format(", ".join(unknown)) if unknown else None

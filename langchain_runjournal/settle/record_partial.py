@@ -1,0 +1,186 @@
+"""`record_partial_ai_message`: one cut-off answer, written into a thread once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.pregel import Pregel
+
+from ..common.arguments import thread
+from ..common.twins import Steps, later, now, off_loop, quiet_context, to_its_end
+from ..errors import InvalidArgument, NoMessages
+from ..events import CAUSES, Cause, RunStatus
+from ..messages.forms import known_again
+from ..messages.loading import as_messages, load
+from ..messages.partial import origin_of, partial_message
+from ..messages.tool_pairs import Known
+from .bare_checkpointer import BareThread
+from .graph_thread import Threads
+from .plan import plan
+from .saver import JournalSaver
+from .supersteps import cleared, is_left, supersteps
+
+logger = logging.getLogger("langchain_runjournal")
+
+_NAMES: Final = uuid.UUID("0f1c8f26-7b0d-5d6e-8a43-1d0a4a9b7c11")
+
+
+def record_partial_ai_message(
+    target: Pregel[Any, Any, Any, Any] | BaseCheckpointSaver[Any],
+    config: RunnableConfig,
+    message: AIMessage,
+    *,
+    cause: Cause = "stop",
+) -> bool:
+    """Write what was received of a cut-off answer into a LangGraph thread, once. Returns whether it wrote.
+
+    `target` is the compiled graph, or, where there is none at hand, its bare checkpointer; that one will do only for a state
+    with a plain `messages` channel and nothing else left to write, and raises `NoMessages` otherwise. `message` is what you
+    have of the answer: the chunks that arrived, added up, or a message of `RunJournal.transcript`. Its words are kept as
+    they are; tool calls, thoughts without a signature and ids that only the provider's own record has are not, since
+    nobody could send them back. Tool requests at the end of the thread that have no answer get one first, and nothing is
+    left to run.
+
+    It does nothing, and returns False, when the thread has a message of that id already, whole or partial, when there is
+    nothing to be seen in `message`, and when the thread waits for a human (a bare checkpointer knows of `interrupt`, but of
+    no breakpoint) or, as far as the journal of an attached graph knows, a run is going on. No other message is changed. An
+    attached graph does all of this by itself.
+    """
+    return quiet_context().run(now, _record(target, _thread_of(config), _checked(message), cause))
+
+
+async def arecord_partial_ai_message(
+    target: Pregel[Any, Any, Any, Any] | BaseCheckpointSaver[Any],
+    config: RunnableConfig,
+    message: AIMessage,
+    *,
+    cause: Cause = "stop",
+) -> bool:
+    """Same as :func:`record_partial_ai_message`, without blocking the loop. Once begun, it is brought to its end."""
+    return await to_its_end(later(_record(target, _thread_of(config), _checked(message), cause)))
+
+
+def _record(target: Any, thread_id: str, message: AIMessage, cause: str) -> Steps[bool]:
+    if cause not in CAUSES:
+        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+    ours = _partial_of(message, thread_id, cause)
+    if ours is None:
+        return _refused(thread_id, "there is nothing to be seen in it")
+    if isinstance(target, Pregel) and isinstance(target.checkpointer, BaseCheckpointSaver):
+        if isinstance(target.checkpointer, JournalSaver) and (yield from _is_busy(target.checkpointer, thread_id)):
+            return _refused(thread_id, "a run is going on or waits for a human")
+        return (yield from _through_graph(target, thread_id, ours, cause))
+    if isinstance(target, BaseCheckpointSaver):
+        return (yield from BareThread(target, thread_id).add(ours, partial(_planned, cause=cause)))
+    raise InvalidArgument(name="target", expected="a compiled graph with a checkpointer, or a checkpointer", value=target)
+
+
+def _is_busy(saver: JournalSaver, thread_id: str) -> Steps[bool]:
+    runs = yield off_loop(saver.journal, partial(saver.journal.runs, thread_id, None, 10))
+    for run in runs:
+        if run.status == RunStatus.RUNNING and not (
+            yield off_loop(saver.journal, partial(saver.journal._writer.janitor.is_free, run))
+        ):
+            return True
+    return bool(runs) and runs[0].status == RunStatus.PAUSED
+
+
+def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> Steps[bool]:
+    threads = Threads(graph)
+    if threads.shape.problem is not None:
+        raise NoMessages(what=f"The graph {threads.title}", reason=threads.shape.problem)
+    state = yield threads.read(thread_id)
+    if state.interrupts or set(state.next) & set(graph.interrupt_before_nodes):
+        return _refused(thread_id, "it waits for a human")
+    problem = threads.shape.problem_with(state.values) or threads.shape.unwritable(_found(threads, state), [ours])
+    if problem is not None:
+        raise NoMessages(what=f"The graph {threads.title}", reason=problem)
+    standing = next((one for one in _thread(threads, state, ours) if one.id == ours.id), None)
+    if standing is not None:
+        if origin_of(standing) == "partial" and is_left(state):
+            yield from cleared(threads, thread_id)
+        return _refused(thread_id, "a message of that id stands there already")
+    if is_left(state):
+        state = yield from cleared(threads, thread_id)
+    add = _planned(_thread(threads, state, ours), ours, cause=cause)
+    if (problem := threads.shape.unwritable(_found(threads, state), add)) is not None:
+        raise NoMessages(what=f"The graph {threads.title}", reason=problem)
+    yield threads.write(thread_id, "", supersteps(threads.shape, state.values, add))
+    state = yield threads.read(thread_id)
+    if not any(one.id == ours.id for one in _thread(threads, state, ours)):
+        raise NoMessages(what=f"The graph {threads.title}", reason="its state does not keep what is written to `messages`")
+    return True
+
+
+def _found(threads: Threads, state: Any) -> list[Any]:
+    return threads.shape.messages(state.values) or []
+
+
+def _thread(threads: Threads, state: Any, ours: AIMessage) -> list[Any]:
+    """The messages of a thread; in a list without ids, ours is known by its words."""
+    found = _found(threads, state)
+    thread: list[Any] = list(as_messages(found))
+    if threads.shape.form(found) != "messages":
+        thread, _ = known_again(thread, [ours], "", applied=True, since=0)
+    return thread
+
+
+def _planned(thread: list[Any], ours: AIMessage, *, cause: str) -> list[Any]:
+    """What to add: the answers that are missing, then the message."""
+    known = Known(cause=cause)
+    return plan(thread, [ours], lambda message, request: known, run_id="", applied=True).add
+
+
+def _refused(thread_id: str, why: str) -> bool:
+    logger.info("no partial message was written to thread %s: %s", thread_id, why)
+    return False
+
+
+def _thread_of(config: RunnableConfig) -> str:
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    thread_id = configurable.get("thread_id") if isinstance(configurable, Mapping) else None
+    if thread_id is None or thread_id == "":
+        raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)
+    if isinstance(configurable, Mapping) and configurable.get("checkpoint_ns"):
+        raise InvalidArgument(name="config", expected="that of the thread itself, without a checkpoint_ns", value=config)
+    return thread("thread_id", thread_id)
+
+
+def _checked(message: Any) -> AIMessage:
+    if not isinstance(message, AIMessage):
+        raise InvalidArgument(name="message", expected="an AIMessage, or the sum of its chunks", value=message)
+    return message
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a message says, in the form in which a stream is kept."""
+
+    content: Any
+    calls: list[dict[str, Any]]
+    metadata: Mapping[str, Any]
+    id: str | None
+
+
+def _partial_of(message: AIMessage, thread_id: str, cause: str) -> AIMessage | None:
+    if origin_of(message) == "partial" and not isinstance(message, AIMessageChunk):
+        return message
+    if isinstance(message, AIMessageChunk):
+        calls: list[dict[str, Any]] = [dict(call) for call in message.tool_call_chunks]
+    else:
+        calls = [{**call, "args": json.dumps(call["args"], default=str)} for call in message.tool_calls]
+        calls += [dict(call) for call in message.invalid_tool_calls]
+    id = message.id or f"rjs-{uuid.uuid5(_NAMES, f'{thread_id}|{json.dumps(message.content, default=str)}')}"
+    said = _Said(content=message.content, calls=calls, metadata=message.response_metadata, id=id)
+    data = partial_message(said, reason=cause)
+    found = load("", [data]) if data is not None else []
+    return found[0] if found and isinstance(found[0], AIMessage) else None

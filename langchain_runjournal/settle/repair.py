@@ -1,0 +1,154 @@
+"""Mending: a thread that has tool requests without results, also by another program, is answered before it is used again.
+
+Rule: a thread without open requests is read once and never written. One that has some is written through its graph, while
+nothing else works on it, and read again: what is not there then is reported, and never called whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ..capture import callback_data as _translate
+from ..common.twins import Steps, off_loop
+from ..journal.tool_evidence import Call, look_up
+from ..messages.loading import as_messages
+from ..messages.tool_pairs import Known, Request
+from .graph_thread import CLEAR, Shape, Threads
+from .repair_plan import Given, Mended, given_in, is_broken, mend, rewritten, wanted
+from .supersteps import cleared, is_left
+
+if TYPE_CHECKING:
+    from ..journal.run_journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+
+_NOTHING: Final = Given()
+NO_ROOM: Final = "{what} cannot be written anew, and the results of open tool requests belong behind their requests"
+NOT_KEPT: Final = "its state does not keep the results of open tool requests that are written to it"
+_REMEDY: Final = (
+    "thread %s has tool requests without results, which a provider refuses, and they cannot be answered in the thread: %s."
+    " Use ToolPairGuard(journal) as middleware of the agent, or call repair_tool_pairs(messages) before the model is called"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mending:
+    """What was done. `problem`: why a request is still open, if one is."""
+
+    messages: tuple[Any, ...] = ()
+    state: Any = None
+    """The state afterwards, if anything was written."""
+    problem: str | None = None
+
+
+class Mender:
+    """Answers the open requests in the threads of one graph."""
+
+    def __init__(self, journal: RunJournal, threads: Threads) -> None:
+        self._journal = journal
+        self._threads = threads
+        self._warned = False
+
+    def broken(self, thread_id: str, inputs: Any) -> Steps[tuple[list[str], Any]]:
+        """The namespaces of a thread that have open requests which the new input does not answer itself; and its newest
+        checkpoint, where that was read. One read each."""
+        found, first = [], None
+        for namespace, shape in [("", self._threads.shape), *self._threads.inner.items()]:
+            if shape.problem is None:
+                values, checkpoint = yield self._threads.peek(thread_id, namespace)
+                first = first if namespace else checkpoint
+                if values is not None and _is_broken(shape, values, inputs if not namespace else None):
+                    found.append(namespace)
+        return found, first
+
+    def mend(self, thread_id: str, namespace: str = "", inputs: Any = None, state: Any = None) -> Steps[Mending]:
+        """Answer what is open in a thread, or in a namespace of it. `state` is its state, where that was just read."""
+        shape = self._threads.inner[namespace] if namespace else self._threads.shape
+        if state is None:
+            state = yield self._threads.read(thread_id, namespace)
+        if not _is_broken(shape, state.values, inputs):
+            return Mending()
+        if is_left(state):
+            state = yield from cleared(self._threads, thread_id, namespace)
+        found, given = shape.messages(state.values) or [], _given(inputs)
+        thread = as_messages(found)
+        known = yield from self._known(thread_id, wanted(thread, given))
+        done = mend(thread, lambda message, request: known.get((message.id, str(request.id)), Known()), given)
+        if not done.added and not done.moved and not done.named:
+            return Mending(state=state)
+        step, problem = _step(shape, state.values, found, done)
+        if problem is not None:
+            self._warn(thread_id, problem)
+            return Mending(state=state, problem=problem)
+        yield self._threads.write(thread_id, namespace, [step, CLEAR])
+        before, state = state, (yield self._threads.read(thread_id, namespace))
+        if not _is_kept(shape, state.values, thread, done, given):
+            self._warn(thread_id, NOT_KEPT)
+            return Mending(state=state, problem=NOT_KEPT)
+        logger.info(
+            "thread %s had tool requests without results: %d were answered, %d results moved to their requests (it was %s)",
+            thread_id,
+            len(done.added),
+            done.moved,
+            before.config["configurable"].get("checkpoint_id"),
+        )
+        return Mending(messages=tuple(done.added), state=state)
+
+    def _known(self, thread_id: str, asked: Sequence[tuple[Any, Request]]) -> Steps[Mapping[Call, Known]]:
+        calls: list[Call] = [(message.id, str(request.id)) for message, request in asked]
+        found: Mapping[Call, Known] = {}
+        if calls:
+            found = yield off_loop(self._journal, partial(look_up, self._journal, thread_id, calls))
+        return found
+
+    def _warn(self, thread_id: str, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(_REMEDY, thread_id, problem)
+
+
+def _given(inputs: Any) -> Given:
+    return _NOTHING if inputs is None else given_in(_translate.input_messages(inputs) or ())
+
+
+def _is_broken(shape: Shape, values: Any, inputs: Any) -> bool:
+    found = shape.messages(values)
+    if not found or shape.problem_with(values) is not None:
+        return False
+    thread = as_messages(found)
+    if not is_broken(thread):
+        return False
+    if inputs is None:
+        return True
+    # Without a reducer, the messages of the input take the place of those in the thread.
+    replaces = shape.replaces_all and shape.function is None and _translate.input_messages(inputs) is not None
+    return not replaces and is_broken(thread, _given(inputs))
+
+
+def _step(shape: Shape, values: Any, found: list[Any], done: Mended) -> tuple[Any, str | None]:
+    """The superstep that writes what is missing; or why there is none."""
+    problem = shape.unwritable(found, done.added)
+    if problem is not None:
+        return None, problem
+    if done.at_end:
+        return shape.update(values, done.added), None
+    if not shape.can_rewrite:
+        return None, NO_ROOM.format(what=shape.what)
+    write: Callable[[Sequence[Any]], Sequence[Any]] = partial(shape.written, found)
+    return shape.rewrite(values, rewritten(found, done, write)), None
+
+
+def _is_kept(shape: Shape, values: Any, thread: list[Any], done: Mended, given: Given) -> bool:
+    """Whether the thread is as it should be. At its end a reducer has had its say; elsewhere every message is compared."""
+    kept = as_messages(shape.messages(values) or [])
+    if is_broken(kept, given):
+        return False
+    if done.at_end:
+        return bool(kept)
+    old = [thread[one] for one in done.order if isinstance(one, int)]
+    places = [at for at, one in enumerate(done.order) if isinstance(one, int)]
+    return len(kept) == len(done.order) and [kept[at] for at in places] == old

@@ -1,0 +1,242 @@
+"""Opening one SQLite file: every reason not to, each with its own error, before anything is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from ...common import file_access as _access
+from ...errors import (
+    ForeignDatabase,
+    NotADatabase,
+    StoreCorrupt,
+    StoreFailed,
+    StoreIsDirectory,
+    StoreNotWritable,
+    StoreTooNew,
+)
+from .creation import make, sweep
+from .run_rows import INDEX, is_no_text
+
+APPLICATION_ID: Final = 1380601420
+_SMALLEST: Final = 512  # bytes of the smallest page of SQLite
+_preparing = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A child must not inherit it locked.
+    os.register_at_fork(before=_preparing.acquire, after_in_parent=_preparing.release, after_in_child=_preparing.release)
+
+
+def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """A connection in autocommit mode: transactions are begun by hand, so that none begins by surprise."""
+    return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def translated(path: Path, about: str = "") -> Iterator[None]:
+    """Turn what the driver raises into our errors, which name the file, and say what to do. `about`: what was looked at."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        reason = str(exc)
+        if is_no_text(exc):
+            # Without what the driver says: that holds the text, which is some user's, and would be in every log.
+            raise StoreCorrupt(path=str(path), reason=f"{about}a text in it is not UTF-8") from None
+        if any(sign in reason for sign in ("malformed", "not a database", "no such", "already exists")):
+            raise StoreCorrupt(path=str(path), reason=reason) from exc
+        if "readonly" in reason or "unable to open" in reason:
+            raise StoreNotWritable(path=str(path), reason=reason) from exc
+        raise StoreFailed(path=str(path), reason=reason, hint=_hint(reason)) from exc
+    except OSError as exc:  # of a look at the file itself: no handles left, a broken disk
+        raise StoreFailed(path=str(path), reason=exc.strerror or str(exc), hint=_hint("")) from exc
+
+
+def _hint(reason: str) -> str:
+    if "locked" in reason or "busy" in reason:
+        return "Another process holds its lock: end that transaction, or open the journal with a longer busy_timeout"
+    if "full" in reason:
+        return "Free space on its disk"
+    return "Look at the disk and its permissions"
+
+
+def prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
+    """Make sure that the file is a journal of a version that we know, create or upgrade it. Returns its store id, and what
+    others might have done with it (see `_access.mend`)."""
+    # One at a time: nobody in this process may open a file that is just being created, see `_check_place`.
+    with _preparing, translated(path):
+        return _prepare(path, busy_timeout)
+
+
+def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
+    _check_place(path)
+    _check_file(path, busy_timeout)
+    _access.check(path)
+    if path.stat().st_size or Path(f"{path}-wal").exists():
+        # Looked at through a connection that cannot write: closing any other one might change a file that is not ours. Only
+        # what a killed process left in the middle of a transaction has to be rolled back before anything can be read.
+        mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
+            _check_owner(con, path)
+    exposed = _access.mend(path)  # not before: now it is known not to be somebody else's
+    with closing(connect(path, busy_timeout)) as con:
+        _check_owner(con, path)
+        _set_wal(con, busy_timeout)
+        create(con)
+        return bytes(fact(con, path, "store_id")), exposed
+
+
+def fact(con: sqlite3.Connection, path: Path, name: str) -> Any:
+    """A fact that every journal has. One that lacks it is damaged."""
+    found = con.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    if found is None:
+        raise StoreCorrupt(path=str(path), reason=f"it lacks its {name}")
+    return found[0]
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise StoreIsDirectory(path=str(path))
+    if not path.parent.is_dir():
+        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} does not exist, create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} is not writable for this user")
+    # A file that is there is not opened here, not even to look at its first bytes: closing it again would take from SQLite,
+    # in this very process, the locks by which other processes see that the file is in use. The next one to close it would
+    # then delete the -wal file under our feet, and with it what we write from there on.
+    if not os.path.lexists(path):
+        try:
+            make(path, _fill)
+        except OSError as exc:
+            raise StoreNotWritable(path=str(path), reason=exc.strerror or str(exc)) from exc
+    sweep(path)
+
+
+def _fill(con: sqlite3.Connection) -> None:
+    create(con)
+    con.execute("PRAGMA journal_mode = WAL").fetchone()
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _check_file(path: Path, busy_timeout: float) -> None:
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise StoreNotWritable(path=str(path), reason="the file is not writable for this user")
+    deadline = time.monotonic() + busy_timeout
+    while not path.stat().st_size and _has_content(wal := Path(f"{path}-wal")):
+        # SQLite would delete the -wal file, and with it what only that one holds. Another process may be doing just that,
+        # on purpose: see `make`.
+        if time.monotonic() > deadline:
+            reason = f"it is empty, and {wal.name} is not: if nothing is to be kept, delete both"
+            raise StoreCorrupt(path=str(path), reason=reason)
+        time.sleep(0.01)
+    if 0 < path.stat().st_size < _SMALLEST:
+        raise NotADatabase(path=str(path), reason="it is too short to be one")
+
+
+def _check_owner(con: sqlite3.Connection, path: Path) -> None:
+    names = _names(con, path)
+    application = con.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID and (names or application):
+        suggestion = path.with_name(f"{path.stem}-journal.db").name
+        raise ForeignDatabase(path=str(path), tables=", ".join(names[:5]) or "none", suggestion=suggestion)
+    _check_version(con, path, names)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What names the file itself, whatever its path; None if there is none."""
+    try:
+        with translated(path):
+            found = path.stat()
+    except StoreFailed as exc:
+        if isinstance(exc.__cause__, FileNotFoundError):
+            return None
+        raise
+    return found.st_dev, found.st_ino
+
+
+def _names(con: sqlite3.Connection, path: Path) -> list[str]:
+    try:
+        return [name for (name,) in con.execute("SELECT name FROM sqlite_master ORDER BY name")]
+    except sqlite3.DatabaseError as exc:
+        if "not a database" in str(exc):
+            raise NotADatabase(path=str(path), reason=str(exc)) from exc
+        raise
+
+
+def _check_version(con: sqlite3.Connection, path: Path, tables: list[str]) -> None:
+    if not tables:
+        return
+    if "migrations" not in tables:
+        raise StoreCorrupt(path=str(path), reason="it is marked as a journal and has no table of migrations")
+    found = _version(con)
+    known = max(number for number, _, _ in _migrations())
+    if found > known:
+        raise StoreTooNew(path=str(path), found=found, known=known)
+
+
+def _version(con: sqlite3.Connection) -> int:
+    return int(con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()[0])
+
+
+def _set_wal(con: sqlite3.Connection, busy_timeout: float) -> None:
+    # Two processes that open a new file at once: SQLite does not wait its busy timeout for this one pragma.
+    deadline = time.monotonic() + busy_timeout
+    while True:
+        try:
+            con.execute("PRAGMA journal_mode = WAL").fetchone()
+            return
+        except sqlite3.OperationalError as exc:
+            if "locked" not in str(exc) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def create(con: sqlite3.Connection) -> None:
+    """Bring a database to the newest schema: all of it, if it is empty."""
+    for number, name, script in _migrations():
+        con.execute("BEGIN IMMEDIATE")
+        try:
+            # Looked at again under the lock: another process may have been faster.
+            con.execute(
+                "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at TEXT NOT NULL)"
+            )
+            if _version(con) < number:
+                for statement in _statements(script):
+                    con.execute(statement)
+                con.execute("INSERT INTO migrations (version, name, at) VALUES (?, ?, datetime('now'))", (number, name))
+            con.execute("COMMIT")
+        except BaseException:
+            if con.in_transaction:
+                con.execute("ROLLBACK")
+            raise
+    con.execute(INDEX)
+
+
+def _migrations() -> list[tuple[int, str, str]]:
+    found = []
+    for file in files(__package__).joinpath("migrations").iterdir():
+        match = re.fullmatch(r"(\d{3})_(\w+)\.sql", file.name)
+        if match:
+            found.append((int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines():
+        statement += line.partition("--")[0] + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,95 @@
+"""The journals that have the file open, or had it open when they were killed, and what their spools may still hold.
+
+A run that is deleted is remembered for a while by its id, so that it does not come back from the spool of its owner, if that
+is killed. The ids are rows of `facts`: a table of their own would be a migration.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import Final
+
+from .. import Owner, StoredRun
+from .listing import Listing
+from .run_rows import LAST_SEGMENT, LASTS, missing
+
+_BURY: Final = (
+    "INSERT OR REPLACE INTO facts (name, value) SELECT 'deleted ' || owner_id || ' ' || run_id, beats"
+    " FROM runs JOIN owners USING (owner_id) WHERE run = ?"
+)
+_DELETED: Final = "SELECT substr(name, length(:first) + 1) FROM facts WHERE name >= :first AND name < :end"
+_DIG_UP: Final = "DELETE FROM facts WHERE name >= :first AND name < :end AND value < :beats"
+_STORED: Final = "SELECT run, owner_id, epoch, rest FROM runs WHERE run_id = ?"
+_OWNER: Final = "SELECT owner_id FROM runs WHERE run_id = ?"
+_STOPS: Final = "SELECT run_id, stop FROM runs WHERE owner_id = ? AND stop IS NOT NULL AND ended_at IS NULL"
+_REMEMBERED: Final = 10
+"""Heartbeats after which no spool file of a living owner holds a run any more: each beat begins another file."""
+
+
+def bury(con: sqlite3.Connection, runs: Collection[int]) -> None:
+    """Remember runs that are about to be deleted, given by their numbers, where their owner is still known."""
+    con.executemany(_BURY, [(run,) for run in runs])
+
+
+def _range(owner_id: str) -> dict[str, str]:
+    return {"first": f"deleted {owner_id} ", "end": f"deleted {owner_id}!"}
+
+
+class Owners(Listing):
+    """The part of a `SqliteStore` that keeps them."""
+
+    _owner_ids: set[str]
+
+    def beat(self, owner: Owner) -> None:
+        """Note that the owner lives."""
+        self._owner_ids.add(owner.owner_id)
+        row = (owner.owner_id, owner.place, owner.pid, owner.born, owner.lease, owner.beats)
+        with self._transaction() as con:
+            con.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
+            con.execute(_DIG_UP, {**_range(owner.owner_id), "beats": owner.beats - _REMEMBERED})
+
+    def forget(self, owner_id: str) -> None:
+        """Drop an owner."""
+        with self._transaction() as con:
+            con.execute("DELETE FROM owners WHERE owner_id = ?", (owner_id,))
+            con.execute(_DIG_UP, {**_range(owner_id), "beats": 1 << 62})
+
+    def deleted(self, owner_id: str) -> set[str]:
+        """The runs of `owner_id` that were deleted while its spool may still hold them."""
+        with self._snapshot() as con:
+            return {run_id for (run_id,) in con.execute(_DELETED, _range(owner_id))}
+
+    def stored(self, run_ids: Collection[str]) -> dict[str, StoredRun]:
+        """Owner, epoch and last event of these runs."""
+        found = {}
+        with self._snapshot() as con:
+            lasts: dict[int, int] = dict(con.execute(LASTS).fetchall())
+            for run_id in run_ids:
+                for run, owner, epoch, rest in con.execute(_STORED, (run_id,)).fetchall():
+                    last = lasts.get(run)
+                    if last is None:
+                        row = con.execute(LAST_SEGMENT, (run,)).fetchone()
+                        last = row[0] if row else 0
+                    # Where nothing was lost there is no gap: none is looked for.
+                    gaps = tuple(missing(con, run, 1, last)) if '"lost"' in rest else ()
+                    found[run_id] = StoredRun(owner, epoch, last, gaps)
+        return found
+
+    def owners(self) -> list[Owner]:
+        """All owners that have not been forgotten."""
+        with self._snapshot() as con:
+            rows = con.execute("SELECT owner_id, place, pid, born, lease, beats FROM owners").fetchall()
+        names = ("owner_id", "place", "pid", "born", "lease", "beats")
+        return [Owner(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def owner_of(self, run_id: str) -> str | None:
+        """The owner that may append to a run."""
+        with self._snapshot() as con:
+            found = con.execute(_OWNER, (run_id,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def stops(self, owner_id: str) -> dict[str, str]:
+        """The stops asked for, of what `owner_id` owns and has not ended."""
+        with self._snapshot() as con:
+            return dict(con.execute(_STOPS, (owner_id,)).fetchall())

@@ -1,0 +1,165 @@
+"""The rows of the table `runs`: how a run is written there, and read again, also beside rows that are damaged."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ...common import strict_json as _json
+from ...events import Run, RunStatus
+from ...events import run_state as _fold
+
+RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
+ONE: Final = f"SELECT {RUN} FROM runs WHERE run_id = :run_id"
+ALL: Final = f"SELECT {RUN} FROM runs"
+_STATUS: Final = {False: "status = :status", True: "+status = :status"}
+"""With a plus, SQLite uses the index on the thread: by that on the status, it would read the runs of all threads."""
+RUNS: Final = {
+    # One for each question: SQLite uses no index for a condition that may be switched off.
+    (of_thread, with_status): (
+        f"SELECT {RUN} FROM runs WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'}"
+        f" AND {_STATUS[of_thread] if with_status else 'TRUE'} ORDER BY run DESC LIMIT :most"
+    )
+    for of_thread in (False, True)
+    for with_status in (False, True)
+}
+_TO_SETTLE: Final = "(status = 'running' OR (ended_at IS NOT NULL AND NOT settled))"
+INDEX: Final = f"CREATE INDEX IF NOT EXISTS runs_to_settle ON runs (thread_id, run) WHERE {_TO_SETTLE}"
+"""Not a migration, so that an older release can open the file. It keeps the index up to date, and does not use it."""
+UNSETTLED: Final = {
+    # By name: without statistics SQLite would read the whole table in order, rather than sort the few runs of the index.
+    of_thread: (
+        f"SELECT {RUN} FROM runs INDEXED BY runs_to_settle"
+        f" WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'} AND {_TO_SETTLE} ORDER BY run"
+    )
+    for of_thread in (False, True)
+}
+LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
+_RANGES: Final = (
+    "SELECT first, last FROM segments WHERE run = :run AND last >= :first AND first <= :last"
+    " UNION ALL SELECT first, last FROM live WHERE run = :run AND last >= :first AND first <= :last ORDER BY first"
+)
+LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
+_NUMBERED: Final = f"SELECT {RUN} FROM runs WHERE run = ?"
+_ID: Final = "SELECT run_id FROM runs WHERE run = ?"
+_Why = dict[str, str]
+
+
+def run_row(run: Run) -> tuple[Any, ...]:
+    """The columns of a run, but for its number."""
+    rest = {
+        "name": run.name,
+        "cause": run.cause,
+        "error": run.error,
+        "started_at": run.started_at,
+        "lost": run.lost,
+        "problem": run.problem,
+        "given_up": run.given_up,
+        "metadata": run.metadata,
+        "usage": run.usage,
+    }
+    ended_at = None if run.ended_at is None else round(run.ended_at * 1000)
+    done = run.settled or run.given_up
+    head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, done, ended_at)
+    return *head, json.dumps(_json.standard({name: value for name, value in rest.items() if value}))
+
+
+def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
+    """The run of a row. Raises a `ValueError` or a `TypeError` for what nobody can have written."""
+    run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
+    more = _json.loads(rest)
+    if not isinstance(more, dict):
+        raise ValueError("the rest of its columns is not a mapping")
+    run = Run(
+        run_id=run_id,
+        thread_id=thread_id,
+        status=RunStatus(status),
+        owner=owner_id,
+        epoch=epoch,
+        stop=stop,
+        settled=bool(settled) and not more.get("given_up"),  # the column says whether anything is left to do
+        ended_at=None if ended_at is None else ended_at / 1000,
+        last_seq=last_seq,
+        **more,
+    )
+    if not isinstance(run.started_at, (int, float)) or not isinstance(run.lost, int):
+        raise ValueError("a number is none")
+    if not isinstance(run.metadata, Mapping) or not isinstance(run.usage, Mapping):
+        raise ValueError("its metadata or its usage is no mapping")
+    return run
+
+
+def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tuple[list[Run], _Why]:
+    """The runs that a statement finds, and of those whose row is damaged, by id, why.
+
+    With their last seq, which no row holds: it would have to be written with every batch.
+    """
+    rows, damaged = _rows(con, sql, values)
+    lasts: dict[int, int] = dict(con.execute(LASTS).fetchall()) if rows else {}
+    runs = []
+    for row in rows:
+        last = lasts.get(row[9])
+        if last is None:
+            found = con.execute(LAST_SEGMENT, (row[9],)).fetchone()
+            last = found[0] if found else 0
+        try:
+            runs.append(_fold.shown(run_of(row, last)))
+        except (TypeError, ValueError) as exc:
+            damaged[str(row[0])] = str(exc)
+    return runs, damaged
+
+
+def missing(con: sqlite3.Connection, run: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The parts of `first` to `last` of which the run, given by its number, has no event."""
+    for begin, end in con.execute(_RANGES, {"run": run, "first": first, "last": last}).fetchall():
+        if begin > first:
+            yield first, begin - 1
+        first = max(first, end + 1)
+    if first <= last:
+        yield first, last
+
+
+def damaged_runs(con: sqlite3.Connection) -> Iterator[str]:
+    """A sentence for each run whose row is damaged."""
+    rows, damaged = _rows(con, ALL, {})
+    for row in rows:
+        try:
+            run_of(row)
+        except (TypeError, ValueError) as exc:
+            damaged[str(row[0])] = str(exc)
+    yield from (unreadable(run_id, why) for run_id, why in damaged.items())
+
+
+def unreadable(run_id: str, why: str) -> str:
+    """What is wrong, as the reason of an error."""
+    return f"the row of run {run_id} cannot be read ({why})"
+
+
+def is_no_text(exc: sqlite3.Error) -> bool:
+    """Whether it is about bytes in a column of text. What the driver says holds them, and so the words of a user."""
+    return "decode to UTF-8" in str(exc)
+
+
+def _rows(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tuple[list[Any], _Why]:
+    try:
+        return con.execute(sql, values).fetchall(), {}
+    except sqlite3.OperationalError as exc:
+        if not is_no_text(exc):
+            raise
+    # One by one, since the driver gives up all of them for one.
+    rows, damaged = [], {}
+    for (number,) in con.execute(f"SELECT run FROM ({sql})", values).fetchall():
+        try:
+            rows.append(con.execute(_NUMBERED, (number,)).fetchone())
+        except sqlite3.OperationalError:
+            damaged[_name(con, number)] = "it is not UTF-8"
+    return rows, damaged
+
+
+def _name(con: sqlite3.Connection, number: int) -> str:
+    try:
+        return str(con.execute(_ID, (number,)).fetchone()[0])
+    except sqlite3.OperationalError:
+        return f"number {number}"

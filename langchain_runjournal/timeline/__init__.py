@@ -1,0 +1,3 @@
+"""One fold of a run for eyes, without any markup. Pure.
+
+Imports `messages` and `events`."""

@@ -1,0 +1,143 @@
+"""Pure: what the parts of a page are made of: text that is safe in HTML, and times and sizes in words.
+
+Rule: nothing that comes from a run reaches the page but through `safe`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..common import wording as _wording
+from ..common.wording import in_utc, sign_for
+
+_PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
+_ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
+_TURNING: Final = {"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI"}
+_TURNS: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_THIN: Final = "\N{NO-BREAK SPACE}"
+"""Between a number and its unit."""
+
+MOST: Final = 1_000
+"""How many messages, or calls, a page shows of one run."""
+_TEXT_ROOM: Final = 2_400_000
+"""Characters of text in a page, before what comes then is shortened."""
+_SHORT: Final = 300
+_WORDS: Final = 4_000
+
+
+def safe(text: object) -> str:
+    """A few words for HTML, in an element or in an attribute with quotes. What no file can hold is made visible."""
+    return _escaped(brief(str(text), _WORDS))
+
+
+def _escaped(text: str) -> str:
+    return html.escape(_ODD.sub(_shown, text))
+
+
+def brief(text: str, most: int = 120) -> str:
+    """No more of it than that: what should be a name may be a book."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def apart(text: str) -> str:
+    """Somebody's words in a sentence of ours, whose own words and numbers they must not turn round."""
+    if text.isascii() or not any(unicodedata.bidirectional(sign) in _TURNING for sign in text):
+        return text
+    return "\u2068" + _TURNS.sub("\ufffd", text) + "\u2069"
+
+
+def _shown(found: re.Match[str]) -> str:
+    one = found.group()
+    return "\n" if one == "\r\n" else sign_for(one)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where in a page something is written: which run, under which heading, and how much room for text is left."""
+
+    key: str
+    """Unlike that of any other run, and safe."""
+    level: int
+    """Of the heading of the run."""
+    has_links: bool = True
+    """In a notebook, the same run may be shown twice, and a link would lead to the other one."""
+    room: list[int] = field(default_factory=lambda: [_TEXT_ROOM])
+
+    def heading(self, below: int, words: str, more: str = "") -> str:
+        """A heading, so many levels below that of the run."""
+        level = min(6, self.level + below)
+        return f"<h{level}{more}>{words}</h{level}>"
+
+    def text(self, text: str, most: int | None = None) -> str:
+        """The text, safe. One that is too long is cut, and says by how much."""
+        left = self.room[0]
+        most = left if most is None else min(most, left)
+        most = max(most, _SHORT)
+        kept = text[:most]
+        shown = _escaped(kept)
+        if _size(shown) > 2 * most:  # of signs that HTML writes as words, and of lines
+            kept = kept[: most * most // _size(shown)]
+            shown = _escaped(kept)
+        self.room[0] = max(0, left - _size(shown))
+        if len(kept) == len(text):
+            return shown
+        return f'{shown}<span class="rj-more">… {number(len(text) - len(kept))} more characters</span>'
+
+
+def _size(shown: str) -> int:
+    return len(shown) + 3 * shown.count("\n")
+
+
+def key_of(run_id: str) -> str:
+    """What stands for a run in the ids of a page."""
+    return "rj" + hashlib.sha1(run_id.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:10]
+
+
+def number(value: float) -> str:
+    """Thousands apart."""
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time, whose numbers stay with their units."""
+    return _wording.duration(seconds).replace(" ", _THIN)
+
+
+def since(seconds: float) -> str:
+    """How long after the beginning, to the hundredth where that says more."""
+    return f"{seconds:.2f}{_THIN}s" if seconds < 59.995 else duration(seconds)
+
+
+def moment(at: float) -> str:
+    """A moment of the wall clock, in UTC."""
+    when = in_utc(at)
+    if when is None:
+        return "unknown"
+    return f'<time datetime="{when:%Y-%m-%dT%H:%M:%SZ}">{when:%Y-%m-%d %H:%M:%S} UTC</time>'
+
+
+def percent(part: float) -> str:
+    """A place, for a style."""
+    return f"{part * 100:.3f}".rstrip("0").rstrip(".") + "%"
+
+
+def badge(kind: str, words: str, title: str = "") -> str:
+    """A small label. `kind` chooses its colour, and is ours."""
+    more = f' title="{safe(title)}"' if title else ""
+    return f'<span class="rj-badge rj-b-{kind}"{more}>{safe(words)}</span>'
+
+
+def facts(pairs: list[tuple[str, str]]) -> str:
+    """Names with values; the values are HTML already."""
+    rows = "".join(f"<div><dt>{name}</dt> <dd>{value}</dd></div>" for name, value in pairs)
+    return f'<dl class="rj-facts">{rows}</dl>'
+
+
+def code(text: str) -> str:
+    """An id or a name, as it is."""
+    return f"<code>{safe(brief(text, 300))}</code>"

@@ -1,0 +1,489 @@
+"""Deleting runs: which go, which are refused, and that nothing of them is left: no row, no text, no settlement."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import pickle
+import random
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langchain_runjournal import Event, JournalSaver, Run, RunJournal, attach, errors
+from langchain_runjournal.events import Kind
+from langchain_runjournal.stores.memory import MemoryStore
+from langchain_runjournal.stores.sqlite import SqliteStore
+from langchain_runjournal.testing import FakeClock, FaultyStore
+from tests.journal.test_ownership import Writer
+from tests.support.agents import asks, words
+from tests.support.conversations import Broken, story, until
+from tests.support.started_agent import facts, on, on_a_loop, say, talking
+from tests.support.starter import Failed, Process
+
+Journals = Callable[..., RunJournal]
+MARKER = "a-secret-that-must-go"
+
+
+def put(journal: RunJournal, run_id: str, kind: Kind, call_id: str | None = None, **data: Any) -> None:
+    journal.append(Event(run_id=run_id, kind=kind, data=data, call_id=call_id))
+
+
+def ended(journal: RunJournal, run_id: str, thread: str | None = "t", said: str = "words ", **ending: Any) -> None:
+    """A run that has said something, and has ended."""
+    put(journal, run_id, "run.start", thread_id=thread, name="agent", metadata={"note": said})
+    for _ in range(20):
+        put(journal, run_id, "llm.ai.delta", "c1", text=said)
+    put(journal, run_id, "run.end", **{"status": "completed", **ending})
+
+
+def holding(place: Path, text: str) -> set[str]:
+    """The names of the files in whose bytes a text is found."""
+    return {path.name for path in place.iterdir() if text.encode() in path.read_bytes()}
+
+
+# --- which go ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_thread_is_deleted(journals: Journals) -> None:
+    """All of its runs, the oldest first, and no other; deleting it once more finds nothing."""
+    journal = journals()
+    for run_id, thread in (("a", "t"), ("b", "u"), ("c", "t"), ("d", None)):
+        ended(journal, run_id, thread)
+    assert journal.delete(thread_id="t") == ["a", "c"]
+    assert [run.run_id for run in journal.runs()] == ["d", "b"]
+    assert journal.delete(thread_id="t") == []
+    assert journal.delete(run_id="d") == ["d"]
+    for look in (journal.run, journal.read, lambda run_id: journal.delete(run_id=run_id)):
+        with pytest.raises(errors.RunNotFound):
+            look("d")
+
+
+def test_one_of_the_two_is_given(journals: Journals) -> None:
+    """A thread or a run: neither, both, or an empty one would be a mistake, and says so."""
+    journal = journals()
+    ended(journal, "a")
+    for wrong in ({}, {"thread_id": "t", "run_id": "a"}, {"thread_id": ""}, {"run_id": ""}, {"run_id": 7}):
+        with pytest.raises(errors.InvalidArgument):
+            journal.delete(**wrong)
+    with pytest.raises(errors.InvalidArgument, match="timeout"):
+        journal.delete(thread_id="t", timeout=-1)
+    assert [run.run_id for run in journal.runs()] == ["a"]
+
+
+def test_the_twin_deletes_as_well(journals: Journals) -> None:
+    """Same answers, and same errors."""
+    journal = journals()
+    ended(journal, "a")
+    put(journal, "b", "run.start", thread_id="u")
+
+    async def work() -> None:
+        with pytest.raises(errors.RunAtWork) as caught:
+            await journal.adelete(thread_id="u")
+        assert caught.value.run_ids == ["b"]
+        assert await journal.adelete(thread_id="t") == ["a"]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "paused"])
+def test_what_is_not_settled_goes_as_well(journals: Journals, status: str) -> None:
+    """Also a run that waits for a human: it is deleted, not ended."""
+    journal = journals()
+    put(journal, "r", "run.start", thread_id="t")
+    if status == "paused":
+        put(journal, "r", "run.pause", interrupts=[])
+    else:
+        put(journal, "r", "run.end", status=status, settled=False)
+    assert journal.delete(run_id="r") == ["r"]
+    assert journal.runs() == []
+
+
+def test_it_is_all_or_nothing() -> None:
+    """If the store fails, nothing was deleted, and what comes for the runs is kept as before."""
+    store = FaultyStore(MemoryStore())
+    with RunJournal(store) as journal:
+        ended(journal, "a")
+        ended(journal, "b")
+        store.fail(verb="delete")
+        with pytest.raises(OSError, match="out of order"):
+            journal.delete(thread_id="t")
+        assert "a" not in journal._intake.buried
+        put(journal, "a", "llm.tool.result", late=True)
+        assert [run.last_seq for run in journal.runs()] == [22, 23]
+        assert journal.delete(thread_id="t") == ["a", "b"]
+
+
+# --- which are refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_goes_on_is_refused(journals: Journals) -> None:
+    """By whatever journal asks, and the runs beside it stay. With `force`, one that does not stop raises what stop does."""
+    journal, other = journals(), journals()
+    ended(journal, "a")
+    put(journal, "b", "run.start", thread_id="t")
+    journal.flush()
+    for asked in (journal, other):
+        with pytest.raises(errors.RunAtWork, match="still running: \\['b'\\]") as caught:
+            asked.delete(thread_id="t")
+        assert pickle.loads(pickle.dumps(caught.value)).run_ids == ["b"]
+        with pytest.raises(errors.StopTimeout):
+            asked.delete(thread_id="t", force=True, timeout=0.05)
+    assert {run.run_id for run in journal.runs()} == {"a", "b"}
+
+
+@on_a_loop
+async def test_force_stops_what_start_run_began(tmp_path: Path) -> None:
+    """It is stopped, settled and gone; the next message begins with the thread that the checkpointer has."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+        with pytest.raises(errors.RunAtWork):
+            await talk.journal.adelete(thread_id="t")
+        assert await talk.journal.adelete(thread_id="t", force=True) == [handle.run_id]
+        assert facts(await handle.wait()) == ("interrupted", "stop", True)
+        await talk.goes_on("U go", "A~ one two ")
+
+
+@on_a_loop
+async def test_it_waits_for_the_task_of_a_run(tmp_path: Path) -> None:
+    """A run that has ended is deleted when its task has read how: who waits for it gets the run, and no RunNotFound."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+        read, may_read = talk.journal.arun, asyncio.Event()
+
+        async def arun(run_id: str) -> Run:
+            await may_read.wait()
+            return await read(run_id)
+
+        talk.journal.arun = arun  # type: ignore[method-assign]
+        deleting = asyncio.create_task(talk.journal.adelete(thread_id="t", force=True))
+        await until(lambda: talk.journal._intake.lanes[handle.run_id].ended)
+        is_early, _ = await asyncio.wait({deleting}, timeout=0.3)
+        may_read.set()
+        assert not is_early
+        assert await deleting == [handle.run_id]
+        assert facts(await handle.wait()) == ("interrupted", "stop", True)
+
+
+@pytest.mark.slow
+def test_a_run_of_another_process(tmp_path: Path) -> None:
+    """Refused while it goes on; `force` stops it there. The other process stores nothing of it afterwards, and goes on."""
+    process = Process(tmp_path).up()
+    try:
+        run_id = process.do("start", thread="t", text="talk")
+        with RunJournal(tmp_path / "runs.db") as journal:
+            with pytest.raises(errors.RunAtWork):
+                journal.delete(run_id=run_id)
+            assert journal.delete(thread_id="t", force=True) == [run_id]
+            with pytest.raises(errors.RunNotFound):
+                journal.run(run_id)
+            with pytest.raises(Failed, match="RunNotFound"):
+                process.do("stop", run_id=run_id)
+            again = process.do("start", thread="t", text="hi")
+            assert process.do("wait", run_id=again)["status"] == "completed"
+            assert [run.run_id for run in journal.runs()] == [again]
+    finally:
+        assert "Traceback" not in process.close()
+
+
+def test_a_run_of_a_killed_process(db: Path) -> None:
+    """Deleted at once, with what only its spool had; and nothing of it comes back when the spool would be drained."""
+    writer = Writer(db, 100, "keep")
+    writer.do("journal.append(Event(run_id='r', kind='llm.ai.delta', data={'text': '" + MARKER + "'}, call_id='c'))")
+    writer.kill()
+    writer.process.communicate()
+    assert holding(db.parent, MARKER)
+    with RunJournal(db) as journal:
+        assert journal.delete(run_id="r") == ["r"]
+        assert holding(db.parent, MARKER) == set()
+    with RunJournal(db) as journal:
+        assert (journal.runs(), journal.recovered) == ([], ())
+
+
+def test_a_run_that_only_a_spool_has(journals: Journals, db: Path) -> None:
+    """Its process was killed before the store had heard of it: it is found by its thread, and does not come later."""
+    journal, writer = journals(), Writer(db, 0, "keep")
+    lock = sqlite3.connect(db, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    writer.do("journal.append(Event(run_id='r', kind='run.start', data={'thread_id': 't'}))")
+    writer.kill()
+    writer.process.communicate()
+    lock.close()
+    assert journal.delete(thread_id="t") == ["r"]
+    assert journal.runs() == []
+
+
+# --- nothing brings them back -----------------------------------------------------------------------------------------
+
+
+def test_late_events_are_dropped(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a complaint at the next flush, whatever they are, and also behind the deletion of another journal's hands."""
+    journal = journals()
+    ended(journal, "r")
+    journal.delete(run_id="r")
+    with caplog.at_level(logging.DEBUG, "langchain_runjournal"):
+        put(journal, "r", "llm.tool.result", late=True)
+        put(journal, "r", "llm.ai.delta", "c1", text="x")
+        put(journal, "r", "run.end", status="completed")
+        journal.flush()
+    assert journal.runs() == []
+    said = [record for record in caplog.records if "the run was deleted" in record.getMessage()]
+    assert [record.levelno for record in said] == [logging.DEBUG] * 3
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+def test_an_event_in_the_writers_hands_is_refused_without_a_complaint(db: Path) -> None:
+    """Appended just before the run goes, and stored just after: as if it had come late."""
+    store = SqliteStore(db)
+    with RunJournal(store) as journal:
+        ended(journal, "r")
+        journal.flush()
+        delete = store.delete
+
+        def and_then(run_ids: Any) -> list[str]:
+            gone = delete(run_ids)
+            put(journal, "r", "llm.tool.result", late=True)
+            journal.flush()  # the row is refused before the journal knows that the run is gone
+            return gone
+
+        store.delete = and_then  # type: ignore[method-assign]
+        assert journal.delete(run_id="r") == ["r"]
+        journal.flush()
+        assert journal.runs() == []
+
+
+def test_a_run_id_may_be_given_again(journals: Journals) -> None:
+    """A run that begins with the id of a deleted one is a new run."""
+    journal = journals()
+    ended(journal, "r")
+    journal.delete(run_id="r")
+    ended(journal, "r", "u")
+    journal.flush()
+    assert (journal.run("r").thread_id, journal.run("r").last_seq) == ("u", 22)
+
+
+def test_who_follows_is_told(journals: Journals) -> None:
+    """A paused run that goes while somebody waits for its next event ends the following with RunNotFound."""
+    journal, other = journals(), journals()
+    put(journal, "r", "run.start", thread_id="t")
+    put(journal, "r", "run.pause", interrupts=[])
+    journal.flush()
+    for follower in (journal.follow("r"), other.follow("r")):
+        assert [next(follower).kind, next(follower).kind] == ["run.start", "run.pause"]
+    here, there = journal.follow("r", 2), other.follow("r", 2)
+    journal.delete(run_id="r")
+    for follower in (here, there):
+        with pytest.raises(errors.RunNotFound):
+            next(follower)
+
+
+@pytest.mark.parametrize("how", ["journal", "saver"])
+def test_nothing_is_settled_afterwards(tmp_path: Path, how: str) -> None:
+    """A run that failed and was not settled goes: neither recover nor the next message puts its words into the thread."""
+
+    async def work() -> None:
+        async with talking(tmp_path) as talk:
+            agent = attach(talk.plain, talk.journal, settle="never")
+            talk.model.say([*words("half ", "an "), Broken()])
+            with pytest.raises(Broken):
+                await agent.ainvoke(say("go"), on("t"))
+            (run,) = await talk.journal.aruns("t")
+            assert (run.status, run.settled) == ("failed", False)
+            if how == "saver":
+                await talk.agent.checkpointer.adelete_thread("t")
+            else:
+                assert await talk.journal.adelete(thread_id="t") == [run.run_id]
+            assert await talk.journal.arecover(talk.agent) == []
+            talk.model.say(words("fine"))
+            await talk.agent.ainvoke(say("next"), on("t"))
+            sees = ["U next"] if how == "saver" else ["U go", "U next"]
+            assert story(talk.model.seen[-1]) == sees
+            assert await talk.thread() == [*sees, "A fine"]
+
+    asyncio.run(work())
+
+
+@on_a_loop
+async def test_what_this_process_remembers_goes(tmp_path: Path) -> None:
+    """A late result, and the evidence of a tool call, of a deleted run are not looked for in the next turn."""
+    async with talking(tmp_path) as talk:
+        talk.model.say(asks(("c1", "quick", {"x": 1}), ("c2", "plod", {"x": 2})), words("never"))
+        handle = await talk.start(grace=0.05)
+        await until(talk.gate.held.is_set)
+        await handle.stop()
+        capture = talk.journal._capture
+        talk.gate.open()
+        await until(lambda: any(handle.run_id in late for late in capture.threads._late.values()))
+        capture.evidence[handle.run_id, 7] = "what a guard has looked up"
+        assert await talk.journal.adelete(thread_id="t") == [handle.run_id]
+        assert not any([capture.evidence, *capture.threads._late.values(), *capture.threads._open.values()])
+        talk.model.say(words("fine"))
+        await (await talk.start("next")).wait()
+        assert len(await talk.journal.aruns()) == 1
+
+
+# --- the text is gone -------------------------------------------------------------------------------------------------
+
+
+def test_no_byte_of_the_text_is_left(journals: Journals, db: Path) -> None:
+    """Neither in the database, nor in its -wal file, nor in a spool, while the journal is open, beside runs that stay."""
+    journal = journals()
+    for number in range(8):
+        ended(journal, f"stays-{number}", "u", f"kept-{number} ")
+        ended(journal, f"goes-{number}", "t", f"{MARKER}-{number} ")
+        journal.flush()
+        journal._store.tidy() if number == 4 else None
+    assert holding(db.parent, MARKER) >= {"runs.db-wal"}
+    assert len(journal.delete(thread_id="t")) == 8
+    assert holding(db.parent, MARKER) == set()
+    assert journal._store.check() == []
+    assert all(len(journal.read(f"stays-{number}")) == 22 for number in range(8))
+
+
+def test_the_text_in_the_spool_of_another_journal(journals: Journals, db: Path) -> None:
+    """It goes with that journal's next heartbeat, a third of its lease later, or when that closes."""
+    clock = FakeClock()
+    other, journal = journals(clock=clock), journals()
+    ended(other, "r", "t", MARKER)
+    other.flush()
+    journal.delete(thread_id="t")
+    assert {name.partition("-spool-")[0] for name in holding(db.parent, MARKER)} == {"runs.db"}
+    clock.advance(6)
+    for _ in range(2):  # the first may wake a turn of the writer that has done its duties
+        put(other, "more", "llm.ai.delta", "c1", text="x")
+        other.flush()
+    assert holding(db.parent, MARKER) == set()
+
+
+def test_another_heartbeat_keeps_what_is_not_stored(db: Path) -> None:
+    """A spool file is left at a heartbeat; the words in it that could not be stored yet stay safe from a kill."""
+    store, clock = FaultyStore(SqliteStore(db)), FakeClock()
+    with RunJournal(store, clock=clock) as journal:
+        store.fail(times=1_000_000)
+        ended(journal, "r", "t", MARKER)
+        with pytest.raises(errors.WriteFailed):
+            journal.flush()
+        clock.advance(6)
+        for _ in range(2):
+            with pytest.raises(errors.WriteFailed):
+                journal.flush()
+        assert any("-spool-" in name for name in holding(db.parent, MARKER))
+        store.fail(times=0)
+        clock.advance(6)
+        journal.flush()
+        assert len(journal.read("r")) == 22
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_vacuum_removes_what_sqlite_has_copied(journals: Journals, db: Path, seed: int) -> None:
+    """Runs of all lengths, side by side, deleted one by one: after `prune(vacuum=True)`, nothing is left for certain."""
+    rng, journal = random.Random(seed), journals()
+    names = [f"r{number}" for number in range(rng.choice([3, 30]))]
+    for name in names:
+        put(journal, name, "run.start", thread_id=name)
+    for _ in range(600):
+        name = rng.choice(names)
+        put(journal, name, "llm.ai.delta", "c1", text=f"{MARKER}-{name}. " * rng.choice([1, 3, 150]))
+        journal.flush() if rng.random() < 0.05 else None
+        journal._store.tidy() if rng.random() < 0.01 else None
+    for name in names:
+        put(journal, name, "run.end", status="completed")
+    rng.shuffle(names)
+    for name in names[:-1]:
+        assert journal.delete(thread_id=name) == [name]
+    size = db.stat().st_size
+    assert journal.prune(vacuum=True) == []
+    assert not any(holding(db.parent, f"{MARKER}-{name}.") for name in names[:-1])
+    assert holding(db.parent, f"{MARKER}-{names[-1]}.")
+    assert db.stat().st_size <= size
+
+
+def test_a_vacuum_waits_for_others_and_says_so(journals: Journals, db: Path) -> None:
+    """Another journal may be open. A transaction of another process is waited for, and named if it takes too long."""
+    other, journal = journals(), journals(busy_timeout=0.1)
+    ended(other, "r")
+    other.flush()
+    assert journal.prune(vacuum=True) == []
+    assert [run.run_id for run in other.runs()] == ["r"]
+    lock = sqlite3.connect(db, isolation_level=None)
+    try:
+        lock.execute("BEGIN IMMEDIATE")
+        with pytest.raises(errors.StoreFailed, match="Another process holds its lock"):
+            journal.prune(vacuum=True)
+        with pytest.raises(errors.StoreFailed, match="Another process holds its lock"):
+            journal.delete(run_id="r")
+    finally:
+        lock.close()
+    assert journal.delete(run_id="r") == ["r"]
+
+
+def test_a_reader_that_keeps_the_wal_is_said(journals: Journals, db: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The run is deleted; that its text stays in the -wal file for now is a warning, and it goes with the next deletion."""
+    journal = journals(busy_timeout=0.1)
+    ended(journal, "r", "t", MARKER)
+    ended(journal, "s", "u")
+    journal.flush()
+    reader = sqlite3.connect(db, isolation_level=None)
+    try:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM runs").fetchone()
+        assert journal.delete(run_id="r") == ["r"]
+    finally:
+        reader.close()
+    assert any("could not be emptied" in record.getMessage() for record in caplog.records)
+    assert holding(db.parent, MARKER)
+    journal.delete(run_id="s")
+    assert holding(db.parent, MARKER) == set()
+
+
+# --- with the checkpoints of the thread -------------------------------------------------------------------------------
+
+
+def test_delete_thread_deletes_the_runs(journals: Journals) -> None:
+    """Both twins; of a thread without runs, too."""
+    journal, inner = journals(), InMemorySaver()
+    saver = JournalSaver(inner, journal)
+    for thread in ("t", "u"):
+        ended(journal, thread, thread)
+        inner.put({"configurable": {"thread_id": thread, "checkpoint_ns": ""}}, checkpoint(), {}, {})
+    saver.delete_thread("t")
+    assert [run.run_id for run in journal.runs()] == ["u"]
+    asyncio.run(saver.adelete_thread("u"))
+    assert (journal.runs(), list(inner.list(None))) == ([], [])
+    saver.delete_thread("nobody's")
+
+
+def test_delete_thread_deletes_nothing_while_a_run_goes_on(journals: Journals) -> None:
+    """Neither the runs nor the checkpoints: the run would write both again."""
+    journal, inner = journals(), InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    inner.put(config, checkpoint(), {}, {})
+    put(journal, "r", "run.start", thread_id="t")
+    with pytest.raises(errors.RunAtWork):
+        JournalSaver(inner, journal).delete_thread("t")
+    assert inner.get_tuple(config) is not None
+
+
+def test_delete_thread_may_leave_the_runs(journals: Journals) -> None:
+    """With delete_runs=False, which `attach`, copies, pickles and LangGraph's own copies keep."""
+    journal, inner = journals(), InMemorySaver()
+    ended(journal, "r")
+    saver = JournalSaver(inner, journal, delete_runs=False)
+    around = JournalSaver(JournalSaver(inner, journal), journal, delete_runs=False)
+    for one in (saver, copy.copy(saver), saver.with_allowlist([("a",)]), JournalSaver(saver, journal), around):
+        assert one.delete_runs is False
+        one.delete_thread("t")
+    assert JournalSaver(around, journal) is around
+    assert JournalSaver(inner, journal).delete_runs is True
+    assert [run.run_id for run in journal.runs()] == ["r"]
+
+
+def checkpoint() -> Any:
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    return empty_checkpoint()

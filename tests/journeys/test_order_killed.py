@@ -1,0 +1,200 @@
+"""The order of settlements when those who settle are killed: real processes, on threads that they share.
+
+The processes are forked, as in `test_settle_crash`, from one that is started by
+``python -m tests.journeys.test_order_killed``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from langchain_runjournal import RunJournal, attach
+from tests.journeys.test_settle_crash import JOBS, Forker, die, serve, until
+from tests.settle.test_settle import made_by_hand, model, say, shown
+from tests.support.agents import words
+from tests.support.left_runs import leave, words_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
+
+OLD = ("a", "b", "c")
+PATIENCE = 60.0
+
+
+class World:
+    """The attached graph, its threads and its journal, in a directory."""
+
+    def __init__(self, home: Path, saver: Any) -> None:
+        self.saver = saver
+        self.asked = model(words("fine"))
+        self.journal = RunJournal(home / "runs.db", busy_timeout=30.0)
+        self.agent = attach(made_by_hand(self.asked, [], checkpointer=saver, name="agent"), self.journal)
+
+    def work(self, how: str, thread_id: str) -> list[str]:
+        """Recover all, or send a message to a thread: what came of it."""
+        if how == "recover":
+            return [report.outcome for report in self.journal.recover(self.agent)]
+        self.agent.invoke(say("next"), {"configurable": {"thread_id": thread_id}})
+        return shown(self.asked.seen[-1])
+
+
+def in_world(home: Path, work: Callable[[World], None]) -> None:
+    with SqliteSaver.from_conn_string(str(home / "threads.db")) as saver:
+        saver.conn.execute("PRAGMA busy_timeout = 30000")
+        world = World(home, saver)
+        work(world)
+        world.journal.close()
+
+
+# --- the jobs -----------------------------------------------------------------------------------------------------------
+
+
+def settles_for_ever(home: Path) -> None:
+    """Claims the oldest run, and then writes nothing until it is killed."""
+
+    def work(world: World) -> None:
+        def put(*given: Any) -> Any:
+            (home / "settler").write_text(str(os.getpid()))
+            threading.Event().wait()
+
+        world.saver.put = put
+        world.journal.recover(world.agent)
+
+    in_world(home, work)
+
+
+def waits(home: Path, thread_id: str) -> None:
+    """Sends a message that has to wait for a settler."""
+
+    def work(world: World) -> None:
+        claim, looks = world.journal.claim, [0]
+
+        def looking(run_id: str) -> bool:
+            looks[0] += 1
+            if looks[0] == 3:
+                (home / "waits").touch()
+            return claim(run_id)
+
+        world.journal.claim = looking  # type: ignore[method-assign]
+        began = time.monotonic()
+        seen = world.work("message", thread_id)
+        (home / "seen").write_text(json.dumps([seen, time.monotonic() - began]))
+
+    in_world(home, work)
+
+
+def settles_and_dies(home: Path, how: str, thread_id: str, after: int) -> None:
+    """Recovers, or sends a message, and dies after so many steps: writes to the checkpointer and to the journal's store."""
+
+    def work(world: World) -> None:
+        left, lock = [after], threading.Lock()
+
+        def counted(verb: Any) -> Any:
+            def counting(*given: Any, **more: Any) -> Any:
+                result = verb(*given, **more)
+                with lock:
+                    left[0] -= 1
+                    if left[0] == 0:
+                        die()
+                return result
+
+            return counting
+
+        store: Any = world.journal._store
+        world.saver.put = counted(world.saver.put)
+        store.append, store.claim = counted(store.append), counted(store.claim)
+        world.work(how, thread_id)
+
+    in_world(home, work)
+
+
+JOBS |= {job.__name__: job for job in (settles_for_ever, waits, settles_and_dies)}
+
+# --- the tests ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def forker() -> Iterator[Forker]:
+    found = Forker(__name__ if __name__ != "__main__" else "tests.journeys.test_order_killed")
+    yield found
+    found.close()
+
+
+def left(home: Path, *threads: str) -> None:
+    """On each thread, three runs that were killed, begun in turns."""
+    for name in OLD:
+        for thread_id in threads:
+            leave(lambda **about: RunJournal(home / "runs.db", **about), f"{name} of {thread_id}", thread_id=thread_id)
+
+
+def words_on(thread_id: str) -> list[str]:
+    return words_of(*(f"{name} of {thread_id}" for name in OLD))
+
+
+def test_a_message_whose_settler_is_killed(forker: Forker, tmp_path: Path) -> None:
+    """It settles what the other process had claimed, and the newer runs after it, and begins then: at once, not after a
+    minute."""
+    left(tmp_path, "t")
+    forker.begin(settles_for_ever, tmp_path)
+    until(lambda: (tmp_path / "settler").exists() and (tmp_path / "settler").read_text() != "")
+    forker.begin(waits, tmp_path, thread_id="t")
+    until((tmp_path / "waits").exists)
+    assert not (tmp_path / "seen").exists()
+    os.kill(int((tmp_path / "settler").read_text()), signal.SIGKILL)
+    assert forker.wait() == [-signal.SIGKILL, 0]
+    seen, _ = json.loads((tmp_path / "seen").read_text())
+    assert seen == [*words_on("t"), "U next"]
+
+
+def _storm(forker: Forker, home: Path, seed: int) -> None:
+    """Recoverers and messages on two threads, each killed somewhere or not at all; in the end, somebody recovers."""
+    chance = random.Random(seed)
+    home.mkdir()
+    left(home, "t", "u")
+    for _ in range(chance.randint(2, 4)):
+        how, thread_id = chance.choice(["recover", "message"]), chance.choice("tu")
+        forker.begin(settles_and_dies, home, how=how, thread_id=thread_id, after=chance.randint(1, 25))
+    codes = forker.wait()
+    assert set(codes) <= {0, -signal.SIGKILL}, f"seed {seed}: {codes}"
+
+    def look(world: World) -> None:
+        world.journal.recover(world.agent)
+        runs = world.journal.runs(limit=None)
+        assert all(run.done for run in runs), f"seed {seed}"
+        # Two messages at once go on side by side: one of them may have left the other behind.
+        lost = {run.run_id: run.problem for run in runs if not run.settled and run.run_id[0] in OLD and " of " in run.run_id}
+        assert lost == {}, f"seed {seed}"
+        for thread_id in "tu":
+            state = world.agent.get_state({"configurable": {"thread_id": thread_id}})
+            found = shown(state.values["messages"])
+            assert found[:6] == words_on(thread_id), f"seed {seed}"
+            assert state.next == (), f"seed {seed}"
+
+    in_world(home, look)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_those_who_settle_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
+    """Recoveries and messages side by side: no run is left behind, and each thread holds all words, in order."""
+    _storm(forker, tmp_path / "home", seed)
+
+
+@pytest.mark.storm
+def test_a_storm_of_those_who_settle(forker: Forker, tmp_path: Path) -> None:
+    """The same, five hundred times."""
+    for seed in range(1_000, 1_500):
+        _storm(forker, tmp_path / str(seed), seed)
+
+
+if __name__ == "__main__":
+    serve()

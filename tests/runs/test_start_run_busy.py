@@ -1,0 +1,295 @@
+"""Two messages at once on a thread, in one process: one is rejected, takes the place of the other, or waits its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_run
+from tests.support.agents import words
+from tests.support.conversations import PATIENCE, Gate, build, story, the_rest, until, until_said
+from tests.support.started_agent import SAVERS, Talk, everywhere, facts, on, on_a_loop, say, talking
+
+DONE = ("completed", None, True)
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+@on_a_loop
+async def test_reject(tmp_path: Path, saver: str) -> None:
+    """`ThreadBusy` carries the run that has the thread; nothing has begun, and that run goes on. Other threads are free."""
+    async with talking(tmp_path, saver) as talk:
+        handle = await talk.start_held()
+        for options in ({}, {"if_busy": "reject"}):
+            with pytest.raises(errors.ThreadBusy) as raised:
+                await talk.start("me too", **options)
+            assert (raised.value.run_id, raised.value.thread_id) == (handle.run_id, "t")
+        talk.model.say(words("else"))
+        assert facts(await (await talk.start("elsewhere", "u")).wait()) == DONE
+        other = attach(build("by hand", talk.model, talk.tools, talk.saver, "another"), talk.journal)
+        assert facts(await (await start_run(other, say("hi"), on("v"))).wait()) == DONE
+        talk.gate.open()
+        assert facts(await handle.wait()) == DONE
+        assert [run.run_id for run in await talk.journal.aruns("t")] == [handle.run_id]
+        await talk.goes_on("U go", "A one two three")
+
+
+@everywhere
+async def test_stop(tmp_path: Path, kind: str, saver: str) -> None:
+    """The other one is stopped, cause "superseded", and settled, before the model sees what it left."""
+    async with talking(tmp_path, saver, kind) as talk:
+        handle = await talk.start_held()
+        talk.model.say(words("fi", "ne"))
+        second = await talk.start("rather this", if_busy="stop")
+        first = await asyncio.wait_for(handle.wait(), PATIENCE)
+        assert facts(first) == ("interrupted", "superseded", True)
+        assert facts(await second.wait()) == DONE
+        assert story(talk.model.seen[-1]) == ["U go", "A~ one two ", "U rather this"]
+        begun = (await talk.journal.arun(second.run_id)).started_at
+        assert first.ended_at is not None
+        assert begun >= first.started_at
+        await talk.goes_on("U go", "A~ one two ", "U rather this", "A fine")
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+@on_a_loop
+async def test_wait(tmp_path: Path, saver: str) -> None:
+    """Five who wait get their turns in the order in which they came, one at a time."""
+    async with talking(tmp_path, saver) as talk:
+        handle = await talk.start_held()
+        talk.model.say(words("fine"))
+        waiting = []
+        for number in range(5):
+            waiting.append(asyncio.create_task(talk.start(f"w{number}", if_busy="wait")))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # nothing tells that nothing happens
+        assert not any(one.done() for one in waiting)
+        assert len(await talk.journal.aruns("t")) == 1
+        talk.gate.open()
+        handles = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+        assert [facts(await one.wait()) for one in (handle, *handles)] == [DONE] * 6
+        assert [run.run_id for run in await talk.journal.aruns("t")] == [one.run_id for one in (handle, *handles)][::-1]
+        told = [line for number in range(5) for line in (f"U w{number}", "A fine")]
+        await talk.goes_on("U go", "A one two three", *told)
+
+
+@on_a_loop
+async def test_one_who_waits_is_cancelled(tmp_path: Path) -> None:
+    """It leaves no trace, and hinders nobody: whoever came before it and after it gets a turn."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+        talk.model.say(words("fine"))
+        waiting = [asyncio.create_task(talk.start(f"w{number}", if_busy="wait")) for number in range(5)]
+        await asyncio.sleep(0.05)  # nothing tells that nothing happens
+        for number in (0, 2, 4):
+            waiting[number].cancel()
+        await asyncio.wait([waiting[number] for number in (0, 2, 4)])
+        assert len(await talk.journal.aruns("t")) == 1
+        talk.gate.open()
+        handles = await asyncio.wait_for(asyncio.gather(waiting[1], waiting[3]), PATIENCE)
+        assert [facts(await one.wait()) for one in (handle, *handles)] == [DONE] * 3
+        left = await talk.thread()
+        assert sorted(left) == sorted(["U go", "A one two three", "U w1", "A fine", "U w3", "A fine"])
+        await talk.goes_on(*left)
+
+
+@on_a_loop
+async def test_one_who_waits_is_cancelled_and_the_others_stay_in_line(tmp_path: Path) -> None:
+    """Whoever stands behind it still comes after those before it, and so does whoever comes later."""
+    async with talking(tmp_path) as talk:
+        await talk.start_held()
+        talk.model.say(words("fine"))
+        waiting = [asyncio.create_task(talk.start(f"w{number}", if_busy="wait")) for number in range(2)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.wait(waiting[1:])
+        last = asyncio.create_task(talk.start("last", if_busy="wait"))
+        talk.gate.open()
+        handles = await asyncio.gather(waiting[0], last)
+        assert {(await one.wait()).ended for one in handles} == {True}
+        asked = [line for line in await talk.thread() if line.startswith("U")]
+        assert asked == ["U go", "U w0", "U last"]
+
+
+@on_a_loop
+async def test_some_wait_and_some_take_the_place(tmp_path: Path) -> None:
+    """In any mixture: one at a time, each whole, in the order of their turns."""
+    async with talking(tmp_path, "file") as talk:
+        await talk.start_held()
+        talk.model.say([*words("fi"), lambda: asyncio.sleep(0), *words("ne")])
+        how = ["stop", "wait", "wait"] * 3
+        starting = [asyncio.create_task(talk.start(f"w{number}", if_busy=how[number])) for number in range(9)]
+        found = await asyncio.wait_for(asyncio.gather(*starting, return_exceptions=True), PATIENCE)
+        handles: list[Any] = [one for one in found if isinstance(one, RunHandle)]
+        assert len(handles) == 9
+        ends = [facts(await one.wait()) for one in handles]
+        assert set(ends) <= {DONE, ("interrupted", "superseded", True)}
+        runs = await talk.journal.aruns("t")
+        assert facts(runs[-1]) == ("interrupted", "superseded", True)
+        asked = [line for line in await talk.thread() if line.startswith("U")]
+        assert asked[0] == "U go"
+        assert sorted(asked[1:]) == asked[1:]
+        for run, after in zip(runs[1:], runs, strict=False):
+            # To a millisecond, as the clock of the journal has it.
+            assert (run.ended_at or 0) <= (await talk.journal.aread(after.run_id))[0].at + 0.001
+
+
+@pytest.mark.parametrize("how", ["stop", "wait"])
+@on_a_loop
+async def test_the_one_that_is_waited_for_is_stopped_or_paused(tmp_path: Path, how: str) -> None:
+    """By whomever: the thread is free then. A stop of the older one does not reach the one that waited."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+        talk.model.say([talk.gate.apass, *words("fine")])
+        starting = asyncio.create_task(talk.start("next", if_busy=how))
+        stops = await asyncio.gather(*[handle.stop("timeout") for _ in range(3)])
+        assert {facts(run)[0] for run in stops} == {"interrupted"}
+        second = await asyncio.wait_for(starting, PATIENCE)
+        await handle.stop()
+        assert (await talk.journal.arun(second.run_id)).stop is None
+        talk.gate.open()
+        assert facts(await second.wait()) == DONE
+        await talk.goes_on("U go", "A~ one two ", "U next", "A fine")
+
+
+@on_a_loop
+async def test_a_run_that_nobody_started_counts(tmp_path: Path) -> None:
+    """A plain `astream` of the attached graph has its thread as well: one is rejected, or waits for its end."""
+    async with talking(tmp_path) as talk:
+        talk.model.say([*words("one "), talk.gate.apass, *words("two")])
+
+        async def plain() -> None:
+            async for _ in talk.agent.astream(say("plain"), on("t")):
+                pass
+
+        going = asyncio.create_task(plain())
+        await asyncio.wait_for(talk.gate.reached.wait(), PATIENCE)
+        with pytest.raises(errors.ThreadBusy) as raised:
+            await talk.start("me too")
+        assert [run.run_id for run in await talk.journal.aruns("t")] == [raised.value.run_id]
+        waiting = asyncio.create_task(talk.start("later", if_busy="wait"))
+        await asyncio.sleep(0.05)  # nothing tells that nothing happens
+        assert not waiting.done()
+        talk.model.say(words("fine"))
+        talk.gate.open()
+        await going
+        assert facts(await (await asyncio.wait_for(waiting, PATIENCE)).wait()) == DONE
+        await talk.goes_on("U plain", "A one two", "U later", "A fine")
+
+
+@on_a_loop
+async def test_to_take_the_place_where_others_wait(tmp_path: Path) -> None:
+    """The run that has the thread is stopped at once, and not when those before it have had their turns."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+        talk.model.say(words("fine"))
+        starting = [asyncio.create_task(talk.start(how, if_busy=how)) for how in ("wait", "stop")]
+        try:
+            run = await asyncio.wait_for(handle.wait(), 1.0)
+            assert facts(run) == ("interrupted", "superseded", True)
+        finally:
+            talk.gate.open()
+            handles = await asyncio.gather(*starting)
+            assert {(await one.wait()).ended for one in handles} == {True}
+
+
+@on_a_loop
+async def test_who_waits_while_the_journal_is_closed(tmp_path: Path) -> None:
+    """It is told so, or is stopped as well: no run is left behind that seems to go on."""
+    async with talking(tmp_path) as talk:
+        journal = RunJournal(tmp_path / "runs.db")
+        cleaning = Gate()
+
+        async def cleans_up() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await cleaning.apass()
+
+        ours = Talk(journal, talk.saver)
+        try:
+            ours.model.say([*words("long"), cleans_up])
+            long = await ours.start("long", "u", grace=PATIENCE)
+            await until_said(journal, long.run_id, "llm.ai.delta")
+            handle = await ours.start_held()
+            waiting = asyncio.create_task(ours.start("later", if_busy="wait"))
+            closing = asyncio.create_task(journal.aclose())
+            await asyncio.wait_for(cleaning.reached.wait(), PATIENCE)
+            assert facts(await handle.wait()) == ("interrupted", "shutdown", True)
+            # It begins, or is told: while the journal waits for what cleans up.
+            await asyncio.wait([waiting], timeout=3.0)
+            cleaning.open()
+            await closing
+            await asyncio.wait([waiting], timeout=PATIENCE)
+            assert waiting.exception() is None or isinstance(waiting.exception(), errors.JournalClosed)
+            runs = [(run.ended, run.settled) for run in await talk.journal.aruns()]
+            assert set(runs) == {(True, True)}
+        finally:
+            ours.gate.open()
+            await the_rest()
+
+
+VICTIM = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.started_agent import talking
+
+async def main():
+    async with talking(Path(sys.argv[1]), "file") as talk:
+        handle = await talk.start_held()
+        await talk.journal.aflush()
+        print(handle.run_id, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("if_busy", ["reject", "stop", "wait"])
+@on_a_loop
+async def test_the_run_of_a_dead_owner(tmp_path: Path, if_busy: str) -> None:
+    """It does not make the thread busy: it is settled, cause "crash", before the new one begins."""
+    process = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", VICTIM, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        assert process.stdout is not None
+        run_id = (await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)).strip()
+        async with talking(tmp_path, "file") as talk:
+            with pytest.raises(errors.ThreadBusy, match=run_id):
+                await talk.start("too early")
+            process.kill()
+            process.wait()
+            talk.model.say(words("fine"))
+            handle = await asyncio.wait_for(talk.start("next", if_busy=if_busy), PATIENCE)
+            assert facts(await handle.wait()) == DONE
+            assert facts(await talk.journal.arun(run_id)) == ("interrupted", "crash", True)
+            assert story(talk.model.seen[-1]) == ["U go", "A~ one two ", "U next"]
+            await talk.goes_on("U go", "A~ one two ", "U next", "A fine")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@on_a_loop
+async def test_many_at_the_same_moment(tmp_path: Path) -> None:
+    """Exactly one begins, and the others are told of it."""
+    async with talking(tmp_path) as talk:
+        talk.model.say([talk.gate.apass, *words("fine")])
+        found = await asyncio.gather(*[talk.start(f"m{number}") for number in range(20)], return_exceptions=True)
+        begun: list[Any] = [one for one in found if isinstance(one, RunHandle)]
+        busy = [one for one in found if isinstance(one, errors.ThreadBusy)]
+        assert (len(begun), len(busy)) == (1, 19)
+        assert {one.run_id for one in busy} == {begun[0].run_id}
+        await until(talk.gate.held.is_set)
+        talk.gate.open()
+        assert facts(await begun[0].wait()) == DONE
+        assert len(await talk.journal.aruns("t")) == 1

@@ -1,0 +1,135 @@
+"""What is to be settled is found by an index: neither `recover` nor a new message reads what was settled long ago."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langchain_runjournal import Event, RunJournal, attach
+from langchain_runjournal.stores import open_store
+from tests.settle.test_settle import THREAD, made_by_hand, model, say
+from tests.support.agents import words
+from tests.support.left_runs import Journals, begin, leave
+
+_asked: list[tuple[str, Any]] = []
+
+
+class _Explained(sqlite3.Connection):
+    """Keeps what it is asked."""
+
+    def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
+        _asked.append((sql, values))
+        return super().execute(sql, values)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
+    """All statements of the stores that are opened from now on, with their values."""
+
+    def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+        about: dict[str, Any] = {"timeout": busy_timeout, "isolation_level": None, "check_same_thread": False}
+        return sqlite3.connect(path, factory=_Explained, **about)
+
+    monkeypatch.setattr("langchain_runjournal.stores.sqlite.connect", connect)
+    yield _asked
+    _asked.clear()
+
+
+def plans_of(db: Path, asked: list[tuple[str, Any]]) -> dict[str, str]:
+    """For each statement that looks for runs, how SQLite finds them."""
+    found: dict[str, str] = {}
+    with closing(sqlite3.connect(db)) as con:
+        for sql, values in asked:
+            if " runs " in sql and not sql.startswith(("CREATE", "INSERT")):
+                steps = [line[3] for line in con.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+                found[sql] = "; ".join(step for step in steps if " runs" in step)
+    return found
+
+
+def graph_of(*scripts: list[Any]) -> Any:
+    return made_by_hand(model(*scripts), [], checkpointer=InMemorySaver(), name="agent")
+
+
+def test_nothing_reads_all_runs(db: Path, journals: Journals, asked: list[tuple[str, Any]]) -> None:
+    """In a recovery, a turn, one that is cut off, and one that is taken up: runs are found by their id, by their thread, or
+    by the index of those that are to be settled. Never by their status, of which there may be any number."""
+    leave(journals, "old", "new")
+    with journals() as journal:
+        agent = attach(graph_of([*words("one "), OSError("a")], words("fine"), words("fine")), journal)
+        asked.clear()
+        assert len(journal.recover(agent)) == 2
+        with pytest.raises(OSError, match="a"):
+            agent.invoke(say("hi"), THREAD)
+        agent.invoke(say("next"), THREAD)
+        agent.invoke(None, journal.resume_config(journal.runs("t")[1].run_id))
+        plans = plans_of(db, asked)
+    assert any("USING INDEX runs_to_settle" in plan and "SCAN" in plan for plan in plans.values()), "recover has looked"
+    assert any("USING INDEX runs_to_settle (thread_id=?)" in plan for plan in plans.values()), "so has the message"
+    for sql, plan in plans.items():
+        assert "runs_of_status" not in plan, sql
+        assert "SCAN runs" not in plan.replace("SCAN runs USING INDEX runs_to_settle", ""), sql
+
+
+def test_how_many_runs_a_recovery_is_given(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are to be settled, and none of those that are: also of a new message on their thread."""
+    with journals() as journal:
+        for number in range(300):
+            run_id = f"r{number}"
+            start = {"thread_id": "t", "name": "agent", "metadata": {"runjournal_graph": "agent"}}
+            journal.append(Event(run_id=run_id, kind="run.start", data=start))
+            journal.append(Event(run_id=run_id, kind="run.end", data={"status": "interrupted", "cause": "stop"}))
+    leave(journals, "old")
+    given: list[int] = []
+    with journals() as journal:
+        for verb in ("runs", "unsettled"):
+            monkeypatch.setattr(journal._store, verb, _counting(getattr(journal._store, verb), given))
+        agent = attach(graph_of(words("fine")), journal)
+        assert [one.run_id for one in journal.recover(agent)] == ["old"]
+        # With the neighbours of the one run on its thread, and what is looked for in earlier runs of it.
+        assert max(given) <= 50
+        given.clear()
+        agent.invoke(say("hi"), THREAD)
+        assert max(given) <= 11
+
+
+def _counting(work: Any, given: list[int]) -> Any:
+    def counting(**about: Any) -> Any:
+        found = work(**about)
+        given.append(len(found))
+        return found
+
+    return counting
+
+
+def test_a_run_that_was_left_long_ago_is_settled_before_a_new_message(journals: Journals) -> None:
+    """However many runs its thread has had since."""
+    leave(journals, "old")
+    with journals() as journal:
+        for number in range(40):
+            begin(journal, f"r{number}", graph="else")
+            journal.append(Event(run_id=f"r{number}", kind="run.end", data={"status": "completed"}))
+        agent = attach(graph_of(words("fine")), journal)
+        agent.invoke(say("hi"), THREAD)
+        assert journal.run("old").settled
+
+
+def test_a_file_of_an_older_release_gets_the_index(db: Path) -> None:
+    """When it is opened. Its format keeps its number, so that the older release can go on with it."""
+    with RunJournal(db) as journal:
+        begin(journal, "old")
+    with closing(sqlite3.connect(db)) as con:
+        con.execute("DROP INDEX runs_to_settle")
+        versions = con.execute("SELECT version FROM migrations").fetchall()
+    store = open_store(db)
+    assert [run.run_id for run in store.unsettled(thread_id=None)] == ["old"]
+    assert store.check() == []
+    store.close()
+    with closing(sqlite3.connect(db)) as con:
+        assert con.execute("SELECT version FROM migrations").fetchall() == versions
+        assert con.execute("SELECT count(*) FROM sqlite_master WHERE name = 'runs_to_settle'").fetchone() == (1,)

@@ -1,0 +1,48 @@
+"""The server of the examples, and what a test has to know of its process besides. `uvicorn tests.support.server_app:app`"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from typing import Any
+
+from examples import server
+
+HELD = "Nowhere"
+
+
+@server.app.get("/debug")
+async def debug() -> dict[str, Any]:
+    """What is at work: all tasks but this one, and all threads; and what the journal holds in memory for its runs."""
+    gc.collect()  # a model call that was cancelled ends when nobody holds it any more, and frames hold each other
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    capture = server.app.state.journal._capture
+    return {
+        "pid": os.getpid(),
+        "tasks": sorted(getattr(task.get_coro(), "__qualname__", "?") for task in tasks),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "memory": [len(capture.tracker.nodes), len(capture.started), len(capture.waiting)],
+    }
+
+
+async def weather(city: str) -> str:
+    """Of one place, nothing is ever heard."""
+    if city == HELD:
+        await asyncio.Event().wait()
+    return f"sunny in {city}"
+
+
+server.weather.coroutine = weather
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Each answer says which process gave it."""
+
+    async def named(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-pid", str(os.getpid()).encode())]
+        await send(message)
+
+    await server.app(scope, receive, named if scope["type"] == "http" else send)

@@ -1,0 +1,145 @@
+"""An agent that is talked to, whose runs are begun by `start_run`, for tests of how they go on and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langchain_runjournal import Run, RunHandle, RunJournal, attach, start_run
+from tests.support.agents import words
+from tests.support.conversations import (
+    PATIENCE,
+    Gate,
+    Recording,
+    build,
+    nothing_is_wrong,
+    open_saver,
+    story,
+    the_rest,
+    tools_of,
+)
+
+# On Python 3.10 the node of create_agent does not hand on its config, and LangChain tells nobody of its model calls.
+KINDS = ("by hand",) if sys.version_info < (3, 11) else ("agent", "by hand")
+SAVERS = ("memory", "file")
+
+
+def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test runs on a loop of its own; nothing goes wrong behind its back, and it leaves no task."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **given: Any) -> None:
+        async def whole() -> None:
+            await test(*args, **given)
+            await the_rest()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        with nothing_is_wrong():
+            asyncio.run(whole())
+
+    return run
+
+
+def everywhere(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The same, with each kind of agent on each saver."""
+    each_kind = pytest.mark.parametrize("kind", KINDS)(on_a_loop(test))
+    found: Callable[..., None] = pytest.mark.parametrize("saver", SAVERS)(each_kind)
+    return found
+
+
+def say(text: str) -> dict[str, Any]:
+    return {"messages": [("user", text)]}
+
+
+def on(thread: str | None, **more: Any) -> Any:
+    return {"configurable": {} if thread is None else {"thread_id": thread}, **more}
+
+
+@dataclass
+class Talk:
+    """An agent that is talked to, on as many threads as one likes."""
+
+    journal: RunJournal
+    saver: Any
+    kind: str = "by hand"
+    gate: Gate = field(default_factory=Gate)
+    model: Recording = field(default_factory=Recording)
+    tools: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tools = self.tools or tools_of(self.gate)
+        self.plain = build(self.kind, self.model, self.tools, self.saver)
+        self.agent = attach(self.plain, self.journal, capture_invoke=True)
+
+    async def start(self, text: str = "go", thread: str = "t", **options: Any) -> RunHandle:
+        return await start_run(self.agent, say(text), on(thread), **options)
+
+    async def start_held(self, *script: Any, **options: Any) -> RunHandle:
+        """A run whose model has said a few words, and waits at the gate. Then it ends."""
+        self.gate.reached.clear()
+        self.model.say([*words("one ", "two "), self.gate.apass, *script, *words("three")])
+        handle = await self.start(**options)
+        await asyncio.wait_for(self.gate.reached.wait(), PATIENCE)
+        return handle
+
+    async def thread(self, thread: str = "t") -> list[str]:
+        """What it holds; nothing is left to run there."""
+        state = await self.agent.aget_state(on(thread))
+        assert (state.next, state.tasks) == ((), ())
+        return story(state.values.get("messages", []))
+
+    async def goes_on(self, *left: str, thread: str = "t", heals: tuple[str, ...] | None = None) -> None:
+        """The thread holds this, and the next message is answered by a model that sees it (or `heals`: what came late)."""
+        assert await self.thread(thread) == list(left)
+        self.model.say(words("fi", "ne"))
+        run = await (await self.start("next", thread)).wait()
+        assert facts(run) == ("completed", None, True)
+        sees = [*(left if heals is None else heals), "U next"]
+        assert story(self.model.seen[-1]) == sees
+        assert await self.thread(thread) == [*sees, "A fine"]
+
+
+def facts(run: Run) -> tuple[str, str | None, bool]:
+    return run.status.value, run.cause, run.settled
+
+
+@asynccontextmanager
+async def talking(
+    tmp_path: Path,
+    saver: str = "memory",
+    kind: str = "by hand",
+    tools: list[Any] | None = None,
+    model: Any = None,
+    **options: Any,
+) -> AsyncIterator[Talk]:
+    """Somebody to talk to. Afterwards the journal holds nothing in its memory."""
+    path = None if saver == "memory" else str(tmp_path / "threads.db")
+    async with open_saver(InMemorySaver(), path) as opened, RunJournal(tmp_path / "runs.db", **options) as journal:
+        talk = Talk(journal, opened, kind, tools=tools or [], model=model or Recording())
+        try:
+            yield talk
+        finally:
+            talk.gate.open()
+            await the_rest()
+        nothing_is_left(journal)
+
+
+def nothing_is_left(journal: RunJournal) -> None:
+    """No run of it goes on, and nothing is kept of those that did."""
+    gc.collect()
+    capture, threads = journal._capture, journal._capture.threads
+    assert capture.started == {}
+    assert capture.waiting == {}
+    assert capture.tracker.nodes == {}
+    assert (threads._turns, threads.settling, threads._open) == ({}, {}, {})
+    assert (journal._stops._callbacks, journal._stops._early) == ({}, {})
