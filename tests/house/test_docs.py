@@ -88,6 +88,21 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_anchor_is_a_heading(page: Path) -> None:
+    """A link to a section leads to a heading of that page."""
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert anchor in anchors(linked), f"{target}#{anchor}"
+
+
 def test_every_kind_is_documented() -> None:
     """The list of kinds in the docs is the list in the code."""
     section = (ROOT / "docs" / "design.md").read_text().partition("## Kinds of events")[2].split("\n\n")[1]
