@@ -14,8 +14,8 @@ from langchain_runjournal._tools import Bench, heading, note, table
 from langgraph.types import StateUpdate
 
 from langchain_runjournal import RunJournal
-from langchain_runjournal.common.twins import now
-from langchain_runjournal.settle.graph_thread import Threads
+from langchain_runjournal.common.twins import run_sync
+from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
 
 _BARE, _READ, _SETTLE, _RECOVER = "three supersteps", "read, three supersteps, read", "settle", "journal.recover"
@@ -96,8 +96,8 @@ def _settle(run_id: str, graph: Any, journal: RunJournal) -> Callable[[], object
     # As at a Stop: the run is this journal's own.
     if not journal.claim(run_id):
         raise AssertionError("the run could not be claimed")
-    settler = Settler(journal, Threads(graph), None)
-    return lambda: now(settler.settle(run_id, "stop"))
+    settler = Settler(journal, GraphThreads(graph), None)
+    return lambda: run_sync(settler.settle(run_id, "stop"))
 
 
 def _timed(cut: Cut, act: Callable[[Any, RunJournal], Callable[[], object]], expected: int) -> float:

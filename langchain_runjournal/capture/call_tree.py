@@ -27,12 +27,12 @@ from uuid import UUID
 from ..messages.attempts import Scope
 from . import callback_data as _translate
 from .callback_data import Data
-from .thread_slots import Turn
+from .thread_slots import ThreadSlot
 
 if TYPE_CHECKING:
     from ..messages.answers import Answers, Spoken
     from ..messages.task_messages import Had
-    from ..runs.cancellation import Leftovers, Started
+    from ..runs.cancellation import RunControl, RunningThreads
     from .calling_graph import Caller
 
 logger = logging.getLogger("langchain_runjournal")
@@ -74,12 +74,12 @@ class Root:
         self.muted = muted
         self.caller: Caller | None = None
         """Its graph, if that is attached."""
-        self.started: Started | None = None
+        self.started: RunControl | None = None
         """Its task, if it was started in one of its own."""
-        self.left: Leftovers | None = None
+        self.left: RunningThreads | None = None
         """What goes on in threads when it has ended."""
         self.thread_id: str | None = None
-        self.turn: Turn | None = None
+        self.turn: ThreadSlot | None = None
         """Its turn on a thread, if its graph is attached and so settles it."""
         self.loop = _on_a_loop()
         """Whether it began on an event loop."""

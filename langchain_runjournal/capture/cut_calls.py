@@ -22,8 +22,8 @@ from .callback_data import name_of
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
-    from ..messages.tool_pairs import Known
-    from .recorder import Capture
+    from ..messages.tool_pairs import CallKnowledge
+    from .recorder import Recorder
 
 _MOST: Final = 1_000
 """How many such calls are remembered. They are answered at once, but for those that wait for a human."""
@@ -42,7 +42,7 @@ logger = logging.getLogger("langchain_runjournal")
 class _Refused:
     """A call that does not run, as LangChain's parser has made it."""
 
-    known: Known
+    known: CallKnowledge
     name: str | None
     args: Any
 
@@ -120,7 +120,7 @@ class CutCalls:
             if call.get("final"):
                 self._known.pop((place, call.get("id")), None)
 
-    def refused(self, root: Root, call_id: str, name: str | None, args: Any) -> Known | None:
+    def refused(self, root: Root, call_id: str, name: str | None, args: Any) -> CallKnowledge | None:
         """What is known of a call that does not run; None if it may, also because it is not what the model asked for."""
         found = self._known.get((_place(root), call_id))
         return found.known if found is not None and found.is_meant_by(name, args) else None
@@ -147,7 +147,7 @@ class Refusing:
     refuses_cut = False
     """Whether it does. A handler that only records changes nothing."""
     _tracker: Tracker
-    _capture: Capture
+    _capture: Recorder
 
     @property
     def raise_error(self) -> bool:
@@ -158,7 +158,7 @@ class Refusing:
     def raise_error(self, value: bool) -> None:
         raise AttributeError("raise_error is decided by the handler")
 
-    def refused(self, serialized: Any, about: Mapping[str, Any]) -> Known | None:
+    def refused(self, serialized: Any, about: Mapping[str, Any]) -> CallKnowledge | None:
         """Why the tool that LangChain reports in these words does not run; None if it may."""
         call_id, parent = about.get("tool_call_id"), about.get("parent_run_id")
         if not self.refuses_cut or call_id is None or parent is None:

@@ -20,7 +20,7 @@ from . import callback_data as _translate
 from .call_tree import Node, Owner, Root
 from .callback_data import Data
 from .lessons import Lessons, graph_key
-from .run_endings import Ends
+from .run_endings import RunEndings
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 
-class Tasks(Ends):
+class Tasks(RunEndings):
     """The tasks of all runs that a journal captures."""
 
     def __init__(self, journal: RunJournal) -> None:
@@ -97,8 +97,8 @@ class Tasks(Ends):
         if spoken is None:
             return {}
         before = spoken.role
-        spoken.likeness = _given.likeness(message)
-        asks = bool(spoken.likeness["asks"])
+        spoken.fingerprint = _given.fingerprint(message)
+        asks = bool(spoken.fingerprint["asks"])
         spoken.role, spoken.reason = _answers.role_at_end(spoken, self.lessons.known, node.root.learns_as, asks)
         return {"role": spoken.role} if spoken.role != before else {}
 
@@ -145,7 +145,7 @@ class Tasks(Ends):
         had = node.had or _given.Had(None)
         # What is known of the outermost state says nothing of that of a graph inside.
         strict = had.is_state if node.is_inner or root.keeps is None else root.keeps
-        like = {id: spoken.likeness for id, spoken in node.calls.items()}
+        like = {id: spoken.fingerprint for id, spoken in node.calls.items()}
         found = _given.split(like, output, root.requests, had, strict=strict)
         if node.parent is not None:
             node.parent.calls.update({id: one for id, one in node.calls.items() if id not in found.kept})
@@ -164,7 +164,7 @@ class Tasks(Ends):
             for id in gave:
                 self._remember(root, like[id])
             for message in messages:
-                self._remember(root, _given.likeness(message))
+                self._remember(root, _given.fingerprint(message))
         if gave or kept or messages or shown:
             data: Data = {"node": node.name, "checkpoint_ns": node.place, "gave": gave, "kept": kept}
             data |= {"shown": shown} if shown else {}
@@ -176,7 +176,7 @@ class Tasks(Ends):
         scope = scope or root.scopes.get(node.namespace)
         if scope is None:
             return []
-        likes = [_given.likeness({"data": vars(one)}) for one in given if _given.speaks([one])]
+        likes = [_given.fingerprint({"data": vars(one)}) for one in given if _given.speaks([one])]
         mine = [(like["words"], like["asks"]) for like in likes]
         if not found.gave:
             # An error handler is a task of its own, beneath the namespace of the node that it stands for.
@@ -195,13 +195,13 @@ class Tasks(Ends):
         gave = () if node.is_inner else found.gave
         # Words that a node has changed on their way were given all the same. A node that says something else instead, for
         # once, has shown nothing: of the calls that it kept, any may be the one that it gives next time.
-        retold = _given.retold({id: node.calls[id].likeness for id in found.kept}, given)
+        retold = _given.retold({id: node.calls[id].fingerprint for id in found.kept}, given)
         in_doubt = not found.gave and not retold and _given.speaks(given)
         facts: list[str] = []
         for id in (*gave, *(() if in_doubt else found.kept)):
             spoken = node.calls[id]
             is_given = id in gave or id in retold
-            if spoken.likeness is not None and spoken.path and not (node.is_inner and is_given):
+            if spoken.fingerprint is not None and spoken.path and not (node.is_inner and is_given):
                 facts += _answers.facts_of(spoken, gave=is_given)
         if facts and root.learns_as:
             self.lessons.note(root.learns_as, facts, durable=root.learns_durably)

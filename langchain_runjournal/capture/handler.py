@@ -46,7 +46,7 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
             method(*args, **kwargs)
         except Exception:
             logger.exception("what %s said could not be recorded", method.__name__)
-            cast("JournalCallbackHandler", args[0]).journal._intake.miss()
+            cast("JournalCallbackHandler", args[0]).journal._appender.miss()
 
     return guarded
 
@@ -140,7 +140,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                     if content:
                         if not node.said:
                             node.spoke, node.said = True, not content.isspace()
-                        self.journal._intake.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
+                        self.journal._appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
                     return
                 short = _translate.short_json(content, calls)
                 if short is not None:
@@ -148,7 +148,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                         node.raw.write(short)
                     if not node.said:
                         node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
-                    self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, short)
+                    self.journal._appender.add(node.run_id, node.id, DELTA, VALUE, short)
                     return
         except (KeyError, AttributeError):
             # A plain text model, a call that is over, or a shape that nobody has thought of.
@@ -156,7 +156,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             return
         except Exception:
             logger.exception("a token could not be recorded")
-            self.journal._intake.miss()
+            self.journal._appender.miss()
             return
         self._token(token, chunk, run_id)
 
@@ -205,7 +205,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         if not node.root.muted:
             written = encode_value(DELTA, data)
             keep(node, data, written)
-            self.journal._intake.add(node.run_id, node.id, DELTA, VALUE, written)
+            self.journal._appender.add(node.run_id, node.id, DELTA, VALUE, written)
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     def _do(self, work: Callable[[], object]) -> None:
         if self._capture.is_orphaned:
             return
-        if self.journal._intake.is_inside():
+        if self.journal._appender.is_inside():
             # The garbage collector, or a signal, has brought us here in the middle of an append of this thread. To wait for
             # another one now, which may be waiting for that append, would be to wait for ever.
             self._tracker.do_later(work)

@@ -28,7 +28,7 @@ logger = logging.getLogger("langchain_runjournal")
 def get_to_know(graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers: Answers | None) -> None:
     """A graph is attached: check the names that the user gives, and find out what is known of it before its first run."""
     # Here and not above: a journal that is only read does without LangGraph.
-    from ..settle.graph_thread import Shape
+    from ..settle.graph_thread import MessagesChannel
     from .graph_identity import identity
 
     nodes = {str(name) for name in graph.nodes if name != "__start__"}
@@ -39,7 +39,7 @@ def get_to_know(graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers:
         expected = f"names of nodes of the graph ({', '.join(sorted(nodes))}); of others, give a function"
         raise InvalidArgument(name="answers", expected=expected, value=", ".join(unknown))
     capture, found = journal._capture, identity(graph)
-    capture.keeps[str(found.fingerprint)] = hasattr(graph, "builder") and Shape(graph).channel is not None
+    capture.keeps[str(found.fingerprint)] = hasattr(graph, "builder") and MessagesChannel(graph).channel is not None
     off_the_loop(partial(capture.lessons.load, graph_key(found)))
 
 

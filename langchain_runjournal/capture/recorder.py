@@ -17,7 +17,7 @@ from ..common.twins import off_the_loop
 from ..events import CALLED, DELTA, RunStatus, is_utf8
 from ..messages import task_messages as _given
 from ..messages.cut_calls import endpoint_of
-from ..runs.cancellation import Leftovers
+from ..runs.cancellation import RunningThreads
 from . import callback_data as _translate
 from .because import said
 from .call_tree import Node, Owner, Root, key_of
@@ -39,7 +39,7 @@ _LEFT = {
 }
 
 
-class Capture(Tasks):
+class Recorder(Tasks):
     """All handlers of one journal."""
 
     def __init__(self, journal: RunJournal) -> None:
@@ -104,9 +104,9 @@ class Capture(Tasks):
         return found
 
     def _is_used(self, run_id: str) -> bool:
-        lane = self._journal._intake.lanes.get(run_id)
-        if lane is not None:
-            return bool(lane.ended)
+        buffer = self._journal._appender.buffers.get(run_id)
+        if buffer is not None:
+            return bool(buffer.ended)
         try:
             run = off_the_loop(partial(self._journal._store.run, run_id))
         except Exception:
@@ -275,7 +275,7 @@ class Capture(Tasks):
         turn = root.turn
         left = self.tracker.leave(root)
         if root.started is not None:
-            root.left = Leftovers(left, root.started.thread)
+            root.left = RunningThreads(left, root.started.thread)
             if root.started.is_asked:
                 root.started.refuse_all(left)
         for node in left:

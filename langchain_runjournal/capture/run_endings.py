@@ -15,12 +15,12 @@ from ..events import Event, Kind
 from .call_tree import Root, Tracker
 from .callback_data import Data
 from .cut_calls import CutCalls
-from .thread_slots import OnThreads, Turn
+from .thread_slots import ThreadSlot, ThreadSlots
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
     from ..runs.admission import Waiting
-    from ..runs.cancellation import Started
+    from ..runs.cancellation import RunControl
     from ..settle.attachment import Attachment
     from ..settle.saver import JournalSaver
 
@@ -30,7 +30,7 @@ def standing(settled: Data) -> Data:
     return {key: settled[key] for key in ("settled", "given_up", "problem") if key in settled}
 
 
-class Ends:
+class RunEndings:
     """The runs that a journal captures, and the threads that they have their turns on."""
 
     def __init__(self, journal: RunJournal) -> None:
@@ -38,13 +38,13 @@ class Ends:
         self._journal = weakref.proxy(journal)
         self._alive = weakref.ref(journal)
         self.tracker = Tracker()
-        self.threads = OnThreads(self.tracker.do)
+        self.threads = ThreadSlots(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
         self.evidence: dict[tuple[str, int], Any] = {}
         """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
         self.cut_calls = CutCalls()
         """The tool calls of answers that were cut off: an attached graph does not run them."""
-        self.started: dict[int, Started] = {}
+        self.started: dict[int, RunControl] = {}
         """The runs in tasks of their own, until they are over."""
         self.is_closing = False
         """Whether the journal is being closed: no run begins any more."""
@@ -145,7 +145,7 @@ class Ends:
             data: Data = {"applied": checkpoint_id, "step": step}
             self._do(partial(self._put, root, "run.checkpoint", data, late=False))
 
-    def _say(self, root: Root, turn: Turn, word: str, checkpoint_id: str | None) -> None:
+    def _say(self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None) -> None:
         if word not in turn.said:
             turn.said.add(word)
             self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
@@ -154,7 +154,7 @@ class Ends:
         if self.is_orphaned:
             return
         # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
-        if self._journal._intake.is_inside():
+        if self._journal._appender.is_inside():
             self.tracker.do_later(work)
         else:
             self.tracker.do(work)

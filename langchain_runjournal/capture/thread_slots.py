@@ -26,7 +26,7 @@ _MOST_LATE: Final = 1_000
 """Threads with late results that are remembered: of the others, the guard looks them up in the journal."""
 
 
-class Turn:
+class ThreadSlot:
     """A run of an attached graph on its thread, until the thread is whole again."""
 
     __slots__ = (
@@ -156,7 +156,7 @@ class Settling(Pending):
         return _stands_still(self._loop)
 
 
-class OnThreads:
+class ThreadSlots:
     """The turns of all threads. `do` does something under the lock that whoever ends a run holds."""
 
     def __init__(self, do: Callable[[Callable[[], object]], None]) -> None:
@@ -172,7 +172,7 @@ class OnThreads:
         self._recorded: dict[str, list[Root]] = {}
         """By thread, the runs that go on there, whatever records them."""
 
-    def enter(self, root: Root, turn: Turn) -> None:
+    def enter(self, root: Root, turn: ThreadSlot) -> None:
         """The run takes its turn."""
         root.turn = turn
         self._do(lambda: self._turns.setdefault(turn.thread_id, []).append(root))
@@ -188,7 +188,7 @@ class OnThreads:
         if not turn.done.done():
             turn.done.set_result(None)
 
-    def others(self, turn: Turn) -> list[tuple[Root, Turn]]:
+    def others(self, turn: ThreadSlot) -> list[tuple[Root, ThreadSlot]]:
         """The other runs of its graph on its thread that have not ended, or are being settled."""
         found = [(root, root.turn) for root in list(self._turns.get(turn.thread_id, ()))]
         return [(root, one) for root, one in found if one is not None and one is not turn and one.graph.is_same(turn.graph)]
@@ -261,23 +261,23 @@ class OnThreads:
         """The runs on a thread that only a handler records."""
         return [root for root in list(self._recorded.get(thread_id, ())) if root.turn is None]
 
-    def left_open(self, turn: Turn, run_id: str) -> None:
+    def left_open(self, turn: ThreadSlot, run_id: str) -> None:
         """A run has ended, and its thread is not settled."""
         self._open.setdefault((turn.graph.key, turn.thread_id), {})[run_id] = None
         while len(self._open) > _MOST_OPEN:
             self._open.pop(next(iter(self._open)))
 
-    def take_open(self, turn: Turn) -> list[str]:
+    def take_open(self, turn: ThreadSlot) -> list[str]:
         """Those, of which the store may not know yet. Forgotten by this: if they stay open, that is said again."""
         return list(self._open.pop((turn.graph.key, turn.thread_id), ()))
 
-    def came_late(self, turn: Turn, run_id: str) -> None:
+    def came_late(self, turn: ThreadSlot, run_id: str) -> None:
         """A run has got a result after its end: a made-up one may stand in its place."""
         self._late.setdefault((turn.graph.key, turn.thread_id), set()).add(run_id)
         while len(self._late) > _MOST_LATE:
             self._late.pop(next(iter(self._late)))
 
-    def take_late(self, turn: Turn) -> set[str]:
+    def take_late(self, turn: ThreadSlot) -> set[str]:
         """Those. Forgotten by this."""
         return self._late.pop((turn.graph.key, turn.thread_id), set())
 

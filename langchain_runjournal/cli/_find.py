@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from ..common.wording import plural
 from ..errors import RunJournalError, RunNotFound
 from ..events import Event, Run, RunStatus, is_utf8
-from ..journal.check import Tally, read_on
+from ..journal.check import GapFinder, read_on
 from ..journal.run_journal import RunJournal
 from ._settings import Problem, Settings
 from ._words import one_line, standing
@@ -124,8 +124,8 @@ def owner_and_process(journal: RunJournal, run: Run) -> tuple[Verdict, int | Non
     owner = next((owner for owner in journal._store.owners() if owner.owner_id == run.owner), None)
     if owner is None:
         return "gone", None
-    janitor = journal._writer.janitor
-    return janitor._watch.verdict(owner, janitor._clock.monotonic()), owner.pid
+    dead_owners = journal._writer.dead_owners
+    return dead_owners._watch.verdict(owner, dead_owners._clock.monotonic()), owner.pid
 
 
 def find_all(journal: RunJournal, names: Iterable[str]) -> list[Run]:
@@ -135,7 +135,7 @@ def find_all(journal: RunJournal, names: Iterable[str]) -> list[Run]:
 
 def events_of(settings: Settings, journal: RunJournal, run: Run) -> Iterator[Event]:
     """The events of a run as they stand, a page at a time. If some are missing, that is said when all have been read."""
-    tally = Tally(run.run_id)
+    tally = GapFinder(run.run_id)
     while page := read_on(journal, run.run_id, tally.last, _PAGE):
         tally.see(page)
         yield from page

@@ -12,8 +12,8 @@ from rich.text import Text
 from ..common.wording import duration, plural
 from ..events import DELTA, Event, Run, RunStatus
 from ..events.run_state import as_mapping
-from ..journal.check import Tally, read_on
-from ..journal.follow import PAGE, Nap
+from ..journal.check import GapFinder, read_on
+from ..journal.follow import PAGE, RunWaiter
 from ..journal.run_journal import RunJournal
 from ..messages.plain_text import text_of
 from ..timeline.calls import as_strings, as_text
@@ -34,7 +34,7 @@ class Following:
         """As it was before the last look at its events."""
         self.seen: list[Event] = []
         """What comes before: it has been seen already."""
-        self.tally = Tally(run.run_id)
+        self.tally = GapFinder(run.run_id)
         self._journal = journal
         self._look_back(after)
 
@@ -47,10 +47,10 @@ class Following:
             if len(before) < len(page):
                 return
         if self.tally.last < after and not self.run.ended:
-            self.tally = Tally(run_id, after)  # what will come before that is not looked at
+            self.tally = GapFinder(run_id, after)  # what will come before that is not looked at
 
     def __iter__(self) -> Iterator[list[Event]]:
-        nap = Nap(self._journal._writer, self.run.run_id)
+        nap = RunWaiter(self._journal._writer, self.run.run_id)
         woken = False
         try:
             while True:
@@ -84,7 +84,7 @@ class Following:
         if run.status == RunStatus.PAUSED:
             return "paused"
         # Brings in what the owner left, if it is gone: there may be more to read then.
-        return "abandoned" if look_for_owner and self._journal._writer.janitor.is_free(run) else None
+        return "abandoned" if look_for_owner and self._journal._writer.dead_owners.owner_is_gone(run) else None
 
 
 class Shower(Protocol):

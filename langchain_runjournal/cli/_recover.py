@@ -124,7 +124,7 @@ def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], lis
             continue
         # One that has ended and is not settled has a thread to settle, whether its graph is attached or not.
         if run.ended or GRAPH in run.metadata:
-            if journal._writer.janitor.is_free(run):
+            if journal._writer.dead_owners.owner_is_gone(run):
                 left.append(run)
             elif run.ended:
                 alive.append(run)

@@ -13,7 +13,7 @@ from ..journal.tool_evidence import Evidence
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
 from ..messages.plain_text import text_of
-from ..messages.tool_pairs import Known, open_requests
+from ..messages.tool_pairs import CallKnowledge, open_requests
 from ._find import RunId, Verdict, events_of, find, owner_of
 from ._settings import Settings, common
 from ._show import arguments
@@ -102,7 +102,7 @@ def _origin(mark: Mapping[str, Any]) -> str:
             return one_line(str(origin))
 
 
-def _fate(run: Run, owner: Verdict, known: Known | None) -> str:
+def _fate(run: Run, owner: Verdict, known: CallKnowledge | None) -> str:
     """What became of a request that has no result, as far as the run knows."""
     state = known.state if known is not None else "unknown"
     if state == "failed":

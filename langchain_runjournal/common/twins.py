@@ -1,7 +1,7 @@
 """What takes time, in both ways of doing it: here, or awaited.
 
-Rule: what decides is written once, as a generator that yields what takes time (`Do`). `now` and `later` drive it, and
-nothing else is written twice.
+Rule: what decides is written once, as a generator that yields what takes time (`Effect`). `run_sync` and `run_async` drive
+it, and nothing else is written twice.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Do(Generic[_T]):
+class Effect(Generic[_T]):
     """Something that takes time, in both ways of doing it. What decides is written once, and yields these."""
 
     now: Callable[[], _T]
     later: Callable[[], Awaitable[_T]]
 
 
-Steps: TypeAlias = Generator[Do[Any], Any, _T]
+Effects: TypeAlias = Generator[Effect[Any], Any, _T]
 
 
 def off_the_loop(work: Callable[[], _T]) -> _T:
@@ -65,7 +65,7 @@ class Pending:
         self.thread = threading.get_ident()
 
 
-def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Do[bool]:
+def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Effect[bool]:
     """Wait until something is over, and whether it is. `always`: also where that cannot be done by giving way."""
 
     def here() -> bool:
@@ -77,21 +77,21 @@ def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Do
         await asyncio.wait([asyncio.wrap_future(other.done)], timeout=seconds)
         return other.done.done()
 
-    return Do(here, giving_way)
+    return Effect(here, giving_way)
 
 
 async def nothing() -> None:
     """For what has to be done only by those who block."""
 
 
-def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Do[_T]:
+def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Effect[_T]:
     """Something that a journal does, which may block."""
-    return Do(work, partial(journal._off_loop, work))
+    return Effect(work, partial(journal._off_loop, work))
 
 
 def make_durable(
     journal: RunJournal, seconds: float | None, then: Callable[[], object] | None = None
-) -> Do[Exception | None]:
+) -> Effect[Exception | None]:
     """Wait until all that was appended is durable, and what has kept it from that. `then`: called by the writer when it is.
 
     What was refused is left for the next barrier of the user: nobody would hear of it here.
@@ -117,10 +117,10 @@ def make_durable(
             return exc
         return None
 
-    return Do(here, giving_way)
+    return Effect(here, giving_way)
 
 
-def now(steps: Steps[_T]) -> _T:
+def run_sync(steps: Effects[_T]) -> _T:
     """Do it here."""
     try:
         do = next(steps)
@@ -136,8 +136,8 @@ def now(steps: Steps[_T]) -> _T:
         return result
 
 
-async def later(steps: Steps[_T]) -> _T:
-    """Same as `now`, without blocking the loop."""
+async def run_async(steps: Effects[_T]) -> _T:
+    """Same as `run_sync`, without blocking the loop."""
     try:
         do = next(steps)
         while True:
@@ -158,18 +158,18 @@ _going_on: Final[set[asyncio.Task[Any]]] = set()
 
 def begin(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
     """A task for what is brought to its end, whoever waits for it."""
-    task = quiet_context().run(asyncio.ensure_future, work)
+    task = context_without_run().run(asyncio.ensure_future, work)
     _going_on.add(task)
     task.add_done_callback(_going_on.discard)
     return task
 
 
-async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
+async def run_shielded(work: Coroutine[Any, Any, _T]) -> _T:
     """Whoever waits may be cancelled once more. What has begun is brought to its end."""
     return await asyncio.shield(begin(work))
 
 
-def quiet_context() -> contextvars.Context:
+def context_without_run() -> contextvars.Context:
     """The context that we are in, but for the run that we may be called from: it would be told of a part that is none."""
     from langchain_core.runnables.config import var_child_runnable_config  # who only reads a journal does not need it
 

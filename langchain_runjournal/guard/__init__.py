@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ExtraMissing, InvalidArgument
 from ..messages import bridge as _bridge
-from ..messages.tool_pairs import Known, Request
+from ..messages.tool_pairs import CallKnowledge, Request
 from .projection import DANGLING, ORPHANS, project, wanted
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def _check_messages(messages: Any) -> None:
             raise InvalidArgument(name=f"messages[{place}]", expected=f"a message, in {expected}", value=message)
 
 
-def _nothing(message: Any, request: Request) -> Known:
-    return Known()
+def _nothing(message: Any, request: Request) -> CallKnowledge:
+    return CallKnowledge()
 
 
 class _Given:
@@ -89,13 +89,13 @@ class _Given:
         self.evidence = evidence
         self.newest: dict[str | None, tuple[int, int]] | None = None
 
-    def __call__(self, message: Any, request: Request) -> Known:
+    def __call__(self, message: Any, request: Request) -> CallKnowledge:
         found = None
         if isinstance(self.evidence, Mapping):
             found = self.evidence.get((message.id, request.id))
         if found is None and self._is_newest(message, request):
             found = self.evidence.get(request.id) if isinstance(self.evidence, Mapping) else self.evidence(request.id)
-        return Known(result=_checked(request.id, found))
+        return CallKnowledge(result=_checked(request.id, found))
 
     def _is_newest(self, message: Any, request: Request) -> bool:
         """Whether a plain id means this call. One result is not given to two calls: of one of them it would be untrue."""

@@ -30,14 +30,14 @@ _QUOTED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Noted:
     """The messages with their notes, and the ids of the answers that the notes are about."""
 
     messages: list[Any]
     told: list[str | None]
 
 
-def tell(messages: list[Any]) -> Told:
+def tell(messages: list[Any]) -> Noted:
     """Put a note before the next words of the user, for every answer that was cut off; if the model speaks again before
     that, or nobody does, right behind the answer. The same list if there is nothing to tell."""
     out: list[Any] = []
@@ -58,7 +58,7 @@ def tell(messages: list[Any]) -> Told:
         out.append(message)
     if untold is not None:
         told.append(_stand_alone(out, untold))
-    return Told(out, told) if told else Told(messages, [])
+    return Noted(out, told) if told else Noted(messages, [])
 
 
 def _is_told_by_results(partial: Any) -> bool:

@@ -13,7 +13,7 @@ from langchain.agents.middleware.types import AgentState, ModelRequest, ModelRes
 from ..errors import InvalidArgument
 from ..journal.run_journal import RunJournal
 from ..messages import bridge as _bridge
-from ..messages.tool_pairs import Known, Request
+from ..messages.tool_pairs import CallKnowledge, Request
 from . import check_policies
 from .on_cut import OnCut
 from .projection import Projection, is_whole, project, wanted
@@ -21,7 +21,7 @@ from .projection import Projection, is_whole, project, wanted
 logger = logging.getLogger("langchain_runjournal")
 
 _Call = tuple[str | None, str]
-_Knowledge = Mapping[_Call, Known]
+_Knowledge = Mapping[_Call, CallKnowledge]
 
 
 class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
@@ -121,7 +121,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         return partial(look_up, self._journal, thread_id, calls)
 
     def _made_whole(self, request: ModelRequest[Any], knowledge: _Knowledge) -> ModelRequest[Any]:
-        def ask(message: Any, one: Request) -> Known:
+        def ask(message: Any, one: Request) -> CallKnowledge:
             return knowledge.get((message.id, one.id or ""), _NOTHING)
 
         found = project(
@@ -138,7 +138,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         return request.override(messages=found.messages)
 
 
-_NOTHING = Known()
+_NOTHING = CallKnowledge()
 _USUAL = ("noted", "bridged", "cleaned")
 
 

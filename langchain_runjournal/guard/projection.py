@@ -16,7 +16,7 @@ from ..messages import bridge as _bridge
 from ..messages import unended as _unended
 from ..messages.call_ids import with_ids
 from ..messages.partial import origin_of
-from ..messages.tool_pairs import Known, Request, Slot, Walk, answer, is_ai, is_tool, walk
+from ..messages.tool_pairs import CallKnowledge, PairedRequest, Pairing, Request, answer, is_ai, is_tool, walk
 from ..messages.tool_requests import ASKING, block_id, raw_calls
 from . import cutoff_notes as _notes
 from .strip_requests import without
@@ -25,7 +25,7 @@ Dangling = Literal["synthesize", "strip", "hold", "raise"]
 Orphans = Literal["drop", "keep", "raise"]
 DANGLING: Final = ("synthesize", "strip", "hold", "raise")
 ORPHANS: Final = ("drop", "keep", "raise")
-Ask = Callable[[Any, Request], Known]
+Ask = Callable[[Any, Request], CallKnowledge]
 """What is known of a call, asked with the message that asks for it."""
 _SUSPECT: Final = ASKING | {"non_standard"}
 
@@ -139,9 +139,9 @@ class _Work:
     def __init__(self, messages: list[Any], ask: Ask, dangling: Dangling) -> None:
         self.messages = messages
         self.dangling = dangling
-        self.pairs: Walk = walk(messages)
+        self.pairs: Pairing = walk(messages)
         self.actions: list[Action] = []
-        self.known: dict[int, dict[int, Known]] = {}
+        self.known: dict[int, dict[int, CallKnowledge]] = {}
         for place, slots in self.pairs.slots.items():
             asked = {slot.request.index: ask(messages[place], slot.request) for slot in slots if _is_in_doubt(slot)}
             self.known[place] = asked
@@ -159,7 +159,7 @@ class _Work:
         if problems:
             raise ToolPairBroken(problems=problems)
 
-    def _fate(self, slot: Slot) -> Literal["keep", "recover", "make", "strip", "hold"]:
+    def _fate(self, slot: PairedRequest) -> Literal["keep", "recover", "make", "strip", "hold"]:
         """What becomes of a request: first match wins, what is known before what is wished."""
         request = slot.request
         known = self.known[slot.place].get(slot.request.index, _NOTHING)
@@ -192,7 +192,7 @@ class _Work:
             self._report_moved(place, slots)
         return [asking, *results] if asking is not None else results
 
-    def _results(self, message: Any, slot: Slot, fate: str) -> list[Any]:
+    def _results(self, message: Any, slot: PairedRequest, fate: str) -> list[Any]:
         """The message that answers a request, if one does."""
         request = slot.request
         given = self.messages[slot.result] if slot.result is not None else None
@@ -205,7 +205,7 @@ class _Work:
             return [answer(message, request, known, given)]
         return [given] if given is not None and fate != "strip" else []
 
-    def _report_moved(self, place: int, slots: list[Slot]) -> None:
+    def _report_moved(self, place: int, slots: list[PairedRequest]) -> None:
         behind = place + 1
         while behind < len(self.messages) and is_tool(self.messages[behind]):
             behind += 1
@@ -222,11 +222,11 @@ class _Work:
             self.actions.append(Action(kind=kind, id=lost.tool_call_id, name=lost.name))
 
 
-_NOTHING: Final = Known()
+_NOTHING: Final = CallKnowledge()
 _NOT_BEGUN: Final = ("unknown", "never_started", "cut", "beside_cut")
 
 
-def _is_in_doubt(slot: Slot) -> bool:
+def _is_in_doubt(slot: PairedRequest) -> bool:
     request = slot.request
     return request.id is not None and request.name is not None and (slot.result is None or slot.synthetic)
 

@@ -15,7 +15,7 @@ from ..errors import CallCut
 from ..messages.cut_answers import decided_in, known_of
 from ..messages.cut_calls import find_cut
 from ..messages.task_messages import state_messages
-from ..messages.tool_pairs import Known, answer, is_ai, known_text, requests
+from ..messages.tool_pairs import CallKnowledge, answer, is_ai, known_text, requests
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -39,7 +39,7 @@ class CutCallRefused(CallCut, ToolInvocationError):
         self.filtered_errors = None
 
 
-def refusal(known: Known, tool: str, call_id: str | None, args: Any) -> CutCallRefused:
+def refusal(known: CallKnowledge, tool: str, call_id: str | None, args: Any) -> CutCallRefused:
     """What is raised instead of running a tool."""
     given = dict(args) if isinstance(args, Mapping) else {}
     return CutCallRefused(said=known_text(known), tool=tool, call_id=call_id, arguments=given)

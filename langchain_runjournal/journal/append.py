@@ -5,7 +5,7 @@ with one exception, `Spool.rotate`, when a burst outruns the writer.
 
 The lock is for those who append. The writer and the followers do without it: what a lane holds only grows at its end,
 by single operations that the interpreter does not divide, and only the writer takes away from its beginning, under
-`Lane.tail_lock`.
+`RunBuffer.tail_lock`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..events import DELTA, MARKS, Event, Kind
 from ..events.segments import encode_value
 from .deleted_runs import Buried
 from .overflow import Entry, Overflow
-from .run_buffer import Lane
+from .run_buffer import RunBuffer
 from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 
 logger = logging.getLogger("langchain_runjournal")
@@ -42,7 +42,7 @@ class Moment(NamedTuple):
     pos: int
 
 
-class Intake:
+class Appender:
     """All that was appended and is not in the store yet."""
 
     def __init__(self, url: str, clock: Clock, spool: Spool | None, wake: Callable[[], None], room: int) -> None:
@@ -57,12 +57,12 @@ class Intake:
         self._nested: deque[Entry] = deque()
         self._overflow = Overflow()
         self._slots = 0
-        self._introduced: list[Lane] = []
+        self._introduced: list[RunBuffer] = []
         self.forgotten = False
-        self._at_rest: deque[Lane] = deque()
+        self._at_rest: deque[RunBuffer] = deque()
         self._ended = 0
-        self.lanes: dict[str, Lane] = {}
-        self.dirty: deque[Lane] = deque()
+        self.buffers: dict[str, RunBuffer] = {}
+        self.dirty: deque[RunBuffer] = deque()
         self.count = 0
         self.durable = 0
         self.lost = 0
@@ -126,62 +126,66 @@ class Intake:
         force: bool = False,
     ) -> bool:
         """Number the event and make it safe. False when there is no room, unless forced to do without the spool."""
-        lane = self.lanes.get(run_id)
-        if lane is None:
+        buffer = self.buffers.get(run_id)
+        if buffer is None:
             if self.buried.drops(run_id, kind):
                 return True
-            lane = self._open_lane(run_id)
-        if lane.shut:
-            self._refuse(lane)
+            buffer = self._open_lane(run_id)
+        if buffer.shut:
+            self._refuse(buffer)
             return True
         try:
-            seq = lane.seq + 1
+            seq = buffer.seq + 1
             spool = self.spool
             if force:
                 # The spool lacks this one. What follows must not be there without it: it waits until this one is stored.
-                lane.file, lane.unsafe = None, seq
+                buffer.file, buffer.unsafe = None, seq
             elif spool is None:
                 if self.count - self.durable >= self._room:
                     return False
             elif not (
-                lane.file is spool.file and lane.spool_call == call and spool.put(lane.slot, seq, at, type, raw)
-            ) and not self.put_slowly(spool, lane, call, (seq, at, type, raw)):
+                buffer.file is spool.file and buffer.spool_call == call and spool.put(buffer.slot, seq, at, type, raw)
+            ) and not self.put_slowly(spool, buffer, call, (seq, at, type, raw)):
                 return False
-            if call != lane.call:
-                lane.switch(seq, call)
+            if call != buffer.call:
+                buffer.switch(seq, call)
             is_mark = kind is not DELTA and kind in MARKS
             if is_mark:
-                lane.mark(seq, kind, at, text)
-            pend = lane.pend
-            pend += (at - lane.at, text)
-            lane.at = at
-            lane.seq = seq
+                buffer.mark(seq, kind, at, text)
+            pend = buffer.pend
+            pend += (at - buffer.at, text)
+            buffer.at = at
+            buffer.seq = seq
         except BaseException:
-            lane.heal()
+            buffer.heal()
             raise
         finally:
             self.count += 1
-            if not lane.dirty:
-                lane.dirty = True
-                self.dirty.append(lane)
+            if not buffer.dirty:
+                buffer.dirty = True
+                self.dirty.append(buffer)
         if is_mark:
-            self._lay_to_rest(lane, kind)
-        if lane.waiters:
-            lane.wake_waiters()
+            self._lay_to_rest(buffer, kind)
+        if buffer.waiters:
+            buffer.wake_waiters()
         if self.asleep:
             self.asleep = False
             self._wake()
         return True
 
-    def put_slowly(self, spool: Spool, lane: Lane, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
+    def put_slowly(self, spool: Spool, buffer: RunBuffer, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
         """Put a record that needs more than itself: a new file, the introduction of its run, another call."""
-        if lane.unsafe > lane.base:
+        if buffer.unsafe > buffer.base:
             return False
         before = record[0] - 1
         for attempt in range(2):
-            if self._introduce(spool, lane, before) and self._switch(spool, lane, call) and spool.put(lane.slot, *record):
+            if (
+                self._introduce(spool, buffer, before)
+                and self._switch(spool, buffer, call)
+                and spool.put(buffer.slot, *record)
+            ):
                 return True
-            need = len(record[3]) + len(lane.run_id) + len(call or "") + 400
+            need = len(record[3]) + len(buffer.run_id) + len(call or "") + 400
             if attempt or not spool.rotate(need, self._all_stored()):
                 break
             self._introduced = []
@@ -189,33 +193,33 @@ class Intake:
 
     def _all_stored(self) -> Callable[[], bool]:
         """Whether the events that are in the current file of the spool, and in no later one, are in the store."""
-        until = [(lane, lane.seq) for lane in self._introduced]
-        return lambda: all(lane.base >= seq or lane.shut is not None for lane, seq in until)
+        until = [(buffer, buffer.seq) for buffer in self._introduced]
+        return lambda: all(buffer.base >= seq or buffer.shut is not None for buffer, seq in until)
 
-    def _introduce(self, spool: Spool, lane: Lane, seq: int) -> bool:
-        if lane.file is spool.file:
+    def _introduce(self, spool: Spool, buffer: RunBuffer, seq: int) -> bool:
+        if buffer.file is spool.file:
             return True
-        about = json.dumps({"run_id": lane.run_id, "epoch": lane.epoch}).encode()
-        if not spool.put(lane.slot, seq, lane.at, OPEN, about):
+        about = json.dumps({"run_id": buffer.run_id, "epoch": buffer.epoch}).encode()
+        if not spool.put(buffer.slot, seq, buffer.at, OPEN, about):
             return False
-        lane.file, lane.spool_call = spool.file, None
-        self._introduced.append(lane)
+        buffer.file, buffer.spool_call = spool.file, None
+        self._introduced.append(buffer)
         return True
 
-    def _switch(self, spool: Spool, lane: Lane, call: str | None) -> bool:
-        if lane.spool_call == call:
+    def _switch(self, spool: Spool, buffer: RunBuffer, call: str | None) -> bool:
+        if buffer.spool_call == call:
             return True
-        if not spool.put(lane.slot, lane.seq, lane.at, CALL, json.dumps(call).encode()):
+        if not spool.put(buffer.slot, buffer.seq, buffer.at, CALL, json.dumps(call).encode()):
             return False
-        lane.spool_call = call
+        buffer.spool_call = call
         return True
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
-    def _open_lane(self, run_id: str) -> Lane:
+    def _open_lane(self, run_id: str) -> RunBuffer:
         self._slots += 1
-        lane = self.lanes[run_id] = Lane(run_id, self._slots)
-        return lane
+        buffer = self.buffers[run_id] = RunBuffer(run_id, self._slots)
+        return buffer
 
     def shut_out(self, run_id: str) -> None:
         """A run that another process owns: what is appended to it here is refused."""
@@ -225,28 +229,28 @@ class Intake:
         """A run that was claimed: from now on it can be appended to here."""
         with self._lock:
             self._slots += 1
-            lane = Lane(run_id, self._slots, epoch=epoch, seq=seq)
-            old = self.lanes.get(run_id)
+            buffer = RunBuffer(run_id, self._slots, epoch=epoch, seq=seq)
+            old = self.buffers.get(run_id)
             if old:
-                lane.waiters = old.waiters
+                buffer.waiters = old.waiters
                 self.fence(old, RunFenced(run_ids=[run_id], refused=0))
-            self.lanes[run_id] = lane
+            self.buffers[run_id] = buffer
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Runs that have been pruned: nothing is known of them any more."""
         with self._lock:
             for run_id in run_ids:
-                lane = self.lanes.pop(run_id, None)
-                self._ended -= lane is not None and lane.ended
+                buffer = self.buffers.pop(run_id, None)
+                self._ended -= buffer is not None and buffer.ended
             self.forgotten = True
 
     def bury(self, run_ids: Iterable[str]) -> None:
         """Runs that have been deleted: what waits for them is dropped, and so is what still comes."""
         with self._lock:
-            for lane in [self.lanes[run_id] for run_id in run_ids if run_id in self.lanes]:
-                self.forget([lane.run_id])
-                self.fence(lane, RunFenced(run_ids=[lane.run_id], refused=0))
-                lane.wake_waiters()
+            for buffer in [self.buffers[run_id] for run_id in run_ids if run_id in self.buffers]:
+                self.forget([buffer.run_id])
+                self.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
+                buffer.wake_waiters()
 
     def turn_over(self, *, only_if_ready: bool = False) -> None:
         """Go on in another spool file, so that the one with the words so far is deleted as soon as they are stored.
@@ -260,49 +264,49 @@ class Intake:
             if spool.rotate(0, self._all_stored()):
                 self._introduced = []
 
-    def _lay_to_rest(self, lane: Lane, kind: Kind) -> None:
+    def _lay_to_rest(self, buffer: RunBuffer, kind: Kind) -> None:
         """A run that has ended, or waits for a human (who may go on with a new run, or never), is kept for a while."""
-        if lane.ended or kind not in ("run.end", "run.pause"):
+        if buffer.ended or kind not in ("run.end", "run.pause"):
             return
         if kind == "run.end":
-            lane.ended = True  # not before `pend` has it: a follower that sees the flag must find the event
+            buffer.ended = True  # not before `pend` has it: a follower that sees the flag must find the event
             self._ended += 1
         else:
-            lane.paused = lane.seq
-        self._at_rest.append(lane)
+            buffer.paused = buffer.seq
+        self._at_rest.append(buffer)
         while len(self._at_rest) > _KEPT_LANES:
             oldest = self._at_rest[0]
             if oldest.pend:
                 break  # not stored yet: the next one to end looks again
             self._at_rest.popleft()
-            if (oldest.ended or oldest.paused == oldest.seq) and self.lanes.get(oldest.run_id) is oldest:
-                del self.lanes[oldest.run_id]
+            if (oldest.ended or oldest.paused == oldest.seq) and self.buffers.get(oldest.run_id) is oldest:
+                del self.buffers[oldest.run_id]
                 self._ended -= oldest.ended
                 self.forgotten = True
 
     @property
     def live(self) -> bool:
         """Whether any run of this journal has not ended."""
-        return len(self.lanes) > self._ended
+        return len(self.buffers) > self._ended
 
     def _refuse_late(self, run_id: str) -> None:
         if not self.late:
             logger.error("run %s appends to a journal that is closed: its events are not kept", run_id)
         self.late += 1
 
-    def _refuse(self, lane: Lane) -> None:
-        if not self.refused.get(lane.run_id):
-            logger.error("events of run %s are refused: it belongs to another owner", lane.run_id)
-        self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + 1
+    def _refuse(self, buffer: RunBuffer) -> None:
+        if not self.refused.get(buffer.run_id):
+            logger.error("events of run %s are refused: it belongs to another owner", buffer.run_id)
+        self.refused[buffer.run_id] = self.refused.get(buffer.run_id, 0) + 1
 
-    def fence(self, lane: Lane, error: RunJournalError) -> None:
+    def fence(self, buffer: RunBuffer, error: RunJournalError) -> None:
         """Another owner has the run: refuse what waits for it, and what comes."""
         with self._lock:
-            lane.shut = error
-            dropped = lane.drop_all()
-            if dropped and lane.run_id not in self.buried:
-                logger.error("%d events of run %s are refused: %s", dropped, lane.run_id, error)
-                self.refused[lane.run_id] = self.refused.get(lane.run_id, 0) + dropped
+            buffer.shut = error
+            dropped = buffer.drop_all()
+            if dropped and buffer.run_id not in self.buried:
+                logger.error("%d events of run %s are refused: %s", dropped, buffer.run_id, error)
+                self.refused[buffer.run_id] = self.refused.get(buffer.run_id, 0) + dropped
 
     # --- under pressure -----------------------------------------------------------------------------------------------
 
@@ -350,7 +354,7 @@ class Intake:
     @property
     def waiting(self) -> int:
         """How many events are not in the store yet."""
-        return sum(len(lane.pend) // 2 for lane in list(self.lanes.values())) + self.overflowing
+        return sum(len(buffer.pend) // 2 for buffer in list(self.buffers.values())) + self.overflowing
 
     @property
     def waiting_in_memory(self) -> int:

@@ -44,7 +44,7 @@ class Problem:
     hint: str
 
 
-class Tally:
+class GapFinder:
     """Pure: what is missing among the events of a run, which go by in order; `after`: behind which of them this begins."""
 
     def __init__(self, run_id: str, after: int = 0) -> None:
@@ -159,7 +159,7 @@ def _damage(run_id: str | None, text: str) -> Problem:
 
 def _check_run(journal: RunJournal, run: Run) -> Generator[Problem, None, int]:
     events: list[Event] = []
-    tally = Tally(run.run_id)
+    tally = GapFinder(run.run_id)
     while page := read_on(journal, run.run_id, tally.last, _PAGE):
         tally.see(page)
         events += page
@@ -172,7 +172,7 @@ def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Ite
     if run.lost:
         hint = "Look for a full disk or a lock in the log of its time; what was dropped cannot be had back"
         yield Problem(what="lost", run_id=run.run_id, text=f"{run.lost} events could not be kept", hint=hint)
-    if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and journal._writer.janitor.is_free(run):
+    if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and journal._writer.dead_owners.owner_is_gone(run):
         hint = _OF_GRAPH if GRAPH in run.metadata else _OF_NONE
         yield Problem(what="abandoned", run_id=run.run_id, text="it never ended: its process is gone", hint=hint)
     elif run.ended and not run.settled:

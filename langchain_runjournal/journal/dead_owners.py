@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 
-class Janitor:
+class DeadOwners:
     """Looks after one store, for one journal."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class Janitor:
     def _owner(self, run: Run) -> Owner | None:
         return next((owner for owner in self.store.owners() if owner.owner_id == run.owner), None)
 
-    def is_free(self, run: Run) -> bool:
+    def owner_is_gone(self, run: Run) -> bool:
         """Whether nobody can write this run any more. What its owner left in its spool is then brought in."""
         owner = self._owner(run)
         if owner is not None and not self.is_gone(owner):
@@ -86,8 +86,8 @@ def claim(journal: RunJournal, run_id: str) -> bool:
     if run.owner == journal.owner_id or run.done:
         return not run.done
     writer = journal._writer
-    if not writer.janitor.is_free(run) or not writer.store.claim(run_id, journal.owner_id, run.epoch):
+    if not writer.dead_owners.owner_is_gone(run) or not writer.store.claim(run_id, journal.owner_id, run.epoch):
         return False
     run = journal.run(run_id)
-    writer.intake.adopt(run_id, run.epoch, run.last_seq)
+    writer.appender.adopt(run_id, run.epoch, run.last_seq)
     return True

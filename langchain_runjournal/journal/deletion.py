@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..common.arguments import Age, before, count, seconds, text
-from ..common.twins import Steps, make_durable, off_loop, wait_for
+from ..common.twins import Effects, make_durable, off_loop, wait_for
 from ..errors import InvalidArgument, RunAbandoned, RunAtWork, RunNotFound
 from ..events import Run, RunStatus
-from . import dead_owners as _janitor
+from . import dead_owners as _dead_owners
 from . import follow as _follow
 from . import stop as _stopping
 
@@ -31,7 +31,7 @@ _SETTLING: Final = 60.0
 
 def delete(
     journal: RunJournal, thread_id: str | None, run_id: str | None, force: bool, timeout: float | None
-) -> Steps[list[str]]:
+) -> Effects[list[str]]:
     """See `RunJournal.delete`."""
     if (thread_id is None) == (run_id is None):
         given = "both" if run_id is not None else "neither"
@@ -61,12 +61,12 @@ def delete(
 def _find(journal: RunJournal, thread_id: str | None, run_id: str | None) -> tuple[list[Run], list[str]]:
     """The runs that are meant, the oldest first, and the ids of those that are at work."""
     # First: what a dead process left in its spool would otherwise come into the store when its run is gone.
-    journal._writer.janitor.collect()
+    journal._writer.dead_owners.collect()
     journal._capture.tracker.do(journal._capture.give_up_idle)
     runs = journal.runs(text("thread_id", thread_id), None, None)[::-1] if thread_id is not None else []
     if run_id is not None:
         runs = [journal.run(run_id)]
-    is_free = journal._writer.janitor.is_free
+    is_free = journal._writer.dead_owners.owner_is_gone
     return runs, [run.run_id for run in runs if run.status == RunStatus.RUNNING and not is_free(run)]
 
 
@@ -76,25 +76,25 @@ def _delete(journal: RunJournal, runs: list[Run]) -> list[str]:
             continue
         with suppress(RunNotFound):
             # From now on no other process can settle it. One that has ended may belong to a journal that lives.
-            if not _janitor.claim(journal, run.run_id) and run.status == RunStatus.RUNNING:
+            if not _dead_owners.claim(journal, run.run_id) and run.status == RunStatus.RUNNING:
                 raise RunAtWork(run_ids=[run.run_id])
     return erase(journal, [run.run_id for run in runs])
 
 
 def erase(journal: RunJournal, run_ids: Collection[str]) -> list[str]:
     """Delete runs that nobody writes, and forget them in this process."""
-    intake = journal._writer.intake
-    with intake._lock:
-        intake.buried.add(run_ids)  # before: what the writer has in its hands for them is then refused without a complaint
+    appender = journal._writer.appender
+    with appender._lock:
+        appender.buried.add(run_ids)  # before: what the writer has in its hands for them is then refused without a complaint
     try:
         gone = journal._store.delete(run_ids)
     except BaseException:
-        with intake._lock:
-            intake.buried.discard(run_ids)
+        with appender._lock:
+            appender.buried.discard(run_ids)
         raise
-    intake.bury(run_ids)
+    appender.bury(run_ids)
     journal._capture.forget(run_ids)
-    intake.turn_over()
+    appender.turn_over()
     # The writer deletes the spool file, once all that the file holds of other runs is in the store.
     problem = make_durable(journal, _SETTLING).now()
     if problem is not None:
@@ -111,9 +111,9 @@ def prune(journal: RunJournal, older_than: Age, keep_last: int | None, dry_run: 
     if older_than is not None or keep_last is not None:
         ended_before = before("older_than", older_than, journal._clock.wall())
         keep_last = count("keep_last", keep_last)
-        _follow.catch_up(journal._writer, journal._intake.waiting > 0, 2 * journal._busy_timeout)
+        _follow.catch_up(journal._writer, journal._appender.waiting > 0, 2 * journal._busy_timeout)
         gone = journal._store.prune(before=ended_before, keep_last=keep_last, dry_run=dry_run)
-        journal._writer.intake.forget(() if dry_run else gone)
+        journal._writer.appender.forget(() if dry_run else gone)
     if vacuum and not dry_run:
         journal._store.vacuum()
     return gone

@@ -46,13 +46,13 @@ def find(writer: Writer, run_id: str) -> Run:
     run = writer.store.run(run_id)
     if run is None:
         # A process that died before it could store its first event has it in its spool.
-        writer.janitor.collect()
+        writer.dead_owners.collect()
         run = writer.store.run(run_id)
-    lane = writer.intake.lanes.get(run_id)
-    if run is None and lane is not None and lane.pend and not lane.base and not lane.shut:
+    buffer = writer.appender.buffers.get(run_id)
+    if run is None and buffer is not None and buffer.pend and not buffer.base and not buffer.shut:
         # Appended here, and not stored yet because the store fails: what the lane knows is what there is to know.
-        run = begin(run_id, lane.marks[0].at if lane.marks else 0.0, writer.owner.owner_id)
-        for mark in list(lane.marks):
+        run = begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, writer.owner.owner_id)
+        for mark in list(buffer.marks):
             run = advance(run, mark)
     if run is None:
         raise RunNotFound(run_id=run_id, url=writer.store.url)
@@ -61,11 +61,11 @@ def find(writer: Writer, run_id: str) -> Run:
 
 def look_here(writer: Writer, run_id: str, after: int) -> Page | None:
     """The next page from memory, or None if it has to come from the store."""
-    lane = writer.intake.lanes.get(run_id)
-    if lane is None or lane.shut:
+    buffer = writer.appender.buffers.get(run_id)
+    if buffer is None or buffer.shut:
         return None
-    ended = lane.ended  # before its events: an end in between must not make an older page look like the last one
-    events = lane.tail(after, PAGE)
+    ended = buffer.ended  # before its events: an end in between must not make an older page look like the last one
+    events = buffer.tail(after, PAGE)
     return None if events is None else Page(events, ended)
 
 
@@ -115,19 +115,19 @@ class _Listener:
         raise AssertionError("each kind of listener says how it is woken")
 
     def listen(self, writer: Writer, run_id: str) -> None:
-        lane = writer.intake.lanes.get(run_id)
-        if lane is None or lane.shut:
+        buffer = writer.appender.buffers.get(run_id)
+        if buffer is None or buffer.shut:
             writer.listeners.add(self)
-            if writer.intake.asleep:
+            if writer.appender.asleep:
                 writer.poke()
-        elif self not in lane.waiters:
-            lane.waiters.append(self)
+        elif self not in buffer.waiters:
+            buffer.waiters.append(self)
 
     def stop_listening(self, writer: Writer, run_id: str) -> None:
         writer.listeners.discard(self)
-        lane = writer.intake.lanes.get(run_id)
-        if lane is not None and self in lane.waiters:
-            lane.waiters.remove(self)
+        buffer = writer.appender.buffers.get(run_id)
+        if buffer is not None and self in buffer.waiters:
+            buffer.waiters.remove(self)
 
 
 class _Sleeper(_Listener):
@@ -188,7 +188,7 @@ class _LoopSleeper(_Listener):
         self._event.set()
 
 
-class Nap:
+class RunWaiter:
     """Sleep until a run may have gone on, in both ways. Listen, look, and sleep: nothing in between is missed."""
 
     def __init__(self, writer: Writer, run_id: str) -> None:
@@ -223,7 +223,7 @@ class Nap:
 
 def catch_up(writer: Writer, needed: bool, patience: float) -> None:
     """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
-    if needed and not writer.is_current() and not writer.intake.is_inside():
+    if needed and not writer.is_current() and not writer.appender.is_inside():
         barrier = writer.barrier(quiet=True)
         concurrent.futures.wait([barrier], timeout=patience)
         if not barrier.cancel() and barrier.done() and barrier.exception() is not None:

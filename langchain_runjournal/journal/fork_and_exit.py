@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from ..events import Event, Kind
 from .ownership import living, this_place
-from .run_buffer import Lane
-from .thread_pool import Readers
+from .run_buffer import RunBuffer
+from .thread_pool import ThreadPool
 
 if TYPE_CHECKING:
-    from .append import Intake
+    from .append import Appender
     from .run_journal import RunJournal
 
 logger = logging.getLogger("langchain_runjournal")
@@ -36,30 +36,30 @@ class Asleep:
         self._journal = journal
         self.not_ours = not_ours
         self._lock = threading.Lock()
-        self.lanes: dict[str, Lane] = {}
+        self.buffers: dict[str, RunBuffer] = {}
 
     def append(self, event: Event) -> None:
         """Revive, then append there."""
         try:
             self.revive()
-            self._journal._intake.append(event)
+            self._journal._appender.append(event)
         except Exception:
             logger.exception("an event was lost: the journal could not be opened in the forked process %d", os.getpid())
 
     def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str) -> None:
         """Revive, then add there."""
         self.revive()
-        self._journal._intake.add(run_id, call, kind, type, json)
+        self._journal._appender.add(run_id, call, kind, type, json)
 
     def miss(self) -> None:
         """Revive, so that a barrier can tell."""
         self.revive()
-        self._journal._intake.miss()
+        self._journal._appender.miss()
 
     def revive(self) -> None:
         """Give this process a thread, a spool and an owner of its own."""
         with self._lock:
-            if self._journal._intake is self:
+            if self._journal._appender is self:
                 self._journal._start(self.not_ours)
 
     def is_inside(self) -> bool:
@@ -71,14 +71,14 @@ class Asleep:
         return 0
 
 
-def _fall_asleep(journal: RunJournal, intake: Intake | Asleep) -> Asleep:
+def _fall_asleep(journal: RunJournal, appender: Appender | Asleep) -> Asleep:
     """In a child: the thread, the spool and the runs are the parent's. What the child needs of its own is made when it first
     uses the journal, if it ever does."""
-    if isinstance(intake, Asleep):
-        return Asleep(journal, intake.not_ours)
-    if intake.spool is not None:
-        intake.spool.abandon()
-    return Asleep(journal, frozenset(intake.lanes))
+    if isinstance(appender, Asleep):
+        return Asleep(journal, appender.not_ours)
+    if appender.spool is not None:
+        appender.spool.abandon()
+    return Asleep(journal, frozenset(appender.buffers))
 
 
 def _before_fork() -> None:
@@ -91,8 +91,8 @@ def _after_fork(child: bool) -> None:
         journal._store.after_fork(child=child)
         if child and not journal._closed:
             journal._finalizer.detach()
-            journal._readers = Readers()
-            journal._intake = _fall_asleep(journal, journal._intake)
+            journal._readers = ThreadPool()
+            journal._appender = _fall_asleep(journal, journal._appender)
             journal._capture.after_fork()
 
 

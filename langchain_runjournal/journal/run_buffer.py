@@ -29,7 +29,7 @@ class Waiter(Protocol):
         """Wake it, from any thread, without waiting for anything."""
 
 
-class Lane:
+class RunBuffer:
     """One run of this journal."""
 
     __slots__ = (

@@ -30,10 +30,10 @@ def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> lis
     for _ in range(2):  # again, if the lane gave something to the store while we looked there
         events = journal._store.read(run_id, after, limit)
         missing = 1 << 62 if limit is None else limit - len(events)
-        lane = journal._intake.lanes.get(run_id)
-        if lane is None or lane.shut:
+        buffer = journal._appender.buffers.get(run_id)
+        if buffer is None or buffer.shut:
             break
-        tail = lane.tail(events[-1].seq if events else after, missing)
+        tail = buffer.tail(events[-1].seq if events else after, missing)
         if tail is not None:
             events += tail
             break
@@ -46,7 +46,7 @@ def unsettled(journal: RunJournal, thread_id: str | None = None) -> list[Run]:
     """The runs that run, or have ended and may lack something in their thread; oldest first, with all that this process has
     appended."""
     journal._check_open()
-    _follow.catch_up(journal._writer, journal._intake.waiting > 0, 2 * journal._busy_timeout)
+    _follow.catch_up(journal._writer, journal._appender.waiting > 0, 2 * journal._busy_timeout)
     return journal._store.unsettled(thread_id=thread_id)
 
 

@@ -13,11 +13,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ..capture.recorder import Capture
+from ..capture.recorder import Recorder
 from ..common.arguments import Age, count, positive, seconds, text, thread
 from ..common.clock import Clock, SystemClock
 from ..common.shared_values import Shared
-from ..common.twins import later, now
+from ..common.twins import run_async, run_sync
 from ..errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
 from ..messages import loading as _messages
@@ -25,19 +25,19 @@ from ..messages import transcript as _transcript
 from ..runs.cancellation import ashut_down, shut_down
 from ..settle import resume as _resume
 from ..stores import Store, Synchronous, open_store
-from . import dead_owners as _janitor
+from . import dead_owners as _dead_owners
 from . import deletion as _delete
 from . import follow as _follow
 from . import fork_and_exit as _process
 from . import run_display as _looking
 from . import stop as _stopping
-from .append import Intake
+from .append import Appender
 from .opening import Opening
 from .ownership import new_owner
 from .replay import Replay
 from .spool import open_spool
 from .spool_recovery import SpoolReport
-from .thread_pool import Readers
+from .thread_pool import ThreadPool
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ class RunJournal(Opening, Shared):
         self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
         self._lease, self._busy_timeout, self._spool_limit = lease, busy_timeout, int(spool_limit)
         self._clock = clock or SystemClock()
-        self._readers = Readers()
+        self._readers = ThreadPool()
         self._closed = False
         try:
             self._start(frozenset())
         except BaseException:
             self._store.close()
             raise
-        self._capture = Capture(self)
+        self._capture = Recorder(self)
         _process.register(self)
 
     def _start(self, not_ours: frozenset[str]) -> None:
@@ -98,17 +98,17 @@ class RunJournal(Opening, Shared):
         # Others must find the owner before its spool: a spool without an owner is a dead one's.
         self._store.beat(owner)
         try:
-            writer.janitor.collect()
+            writer.dead_owners.collect()
         except Exception:
             logger.exception("could not bring all that was left behind into %s; it is tried again later", self.url)
         if self._store.path is not None:
             ids = self._store.store_id, bytes.fromhex(owner.owner_id)
-            writer.intake.spool = open_spool(self._store.path, *ids, limit=self._spool_limit)
+            writer.appender.spool = open_spool(self._store.path, *ids, limit=self._spool_limit)
         for run_id in not_ours:
-            writer.intake.shut_out(run_id)
+            writer.appender.shut_out(run_id)
         self._writer = writer
         self._stops = writer.stops
-        self._intake: Intake | _process.Asleep = writer.intake
+        self._appender: Appender | _process.Asleep = writer.appender
         # A journal that is dropped without close() is drained all the same, and its thread ends.
         self._finalizer = weakref.finalize(self, writer.leave)
         self._finalizer.atexit = False
@@ -129,7 +129,7 @@ class RunJournal(Opening, Shared):
     @property
     def recovered(self) -> tuple[SpoolReport, ...]:
         """What this journal has found in the spools of processes that are gone, since it was opened."""
-        return tuple(self._writer.janitor.reports)
+        return tuple(self._writer.dead_owners.reports)
 
     def __repr__(self) -> str:
         return f"RunJournal({self.url!r}{', closed' if self._closed else ''})"
@@ -143,7 +143,7 @@ class RunJournal(Opening, Shared):
         durable in the store some 20 ms later, or when `flush` returns. The first event of a run begins the run, and makes
         this journal its owner. What goes wrong is logged, and raised by the next `flush`.
         """
-        self._intake.append(event)
+        self._appender.append(event)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything that was appended before is durable in the store.
@@ -178,8 +178,8 @@ class RunJournal(Opening, Shared):
     def run(self, run_id: str) -> Run:
         """The run as it stands now, with all that this process has appended to it. Raises `RunNotFound`."""
         self._check_open()
-        lane = self._intake.lanes.get(text("run_id", run_id))
-        _follow.catch_up(self._writer, lane is not None and bool(lane.pend), 2 * self._busy_timeout)
+        buffer = self._appender.buffers.get(text("run_id", run_id))
+        _follow.catch_up(self._writer, buffer is not None and bool(buffer.pend), 2 * self._busy_timeout)
         return _looking.with_sources(self, [_follow.find(self._writer, run_id)])[0]
 
     async def arun(self, run_id: str) -> Run:
@@ -192,7 +192,7 @@ class RunJournal(Opening, Shared):
         if status is not None and status not in list(RunStatus):
             raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
         wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
-        _follow.catch_up(self._writer, self._intake.waiting > 0, 2 * self._busy_timeout)
+        _follow.catch_up(self._writer, self._appender.waiting > 0, 2 * self._busy_timeout)
         return _looking.with_sources(self, self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit)))
 
     async def aruns(
@@ -252,11 +252,11 @@ class RunJournal(Opening, Shared):
         `wait`: return when it has ended and its thread is settled. Raises `StopTimeout` if that takes more than `timeout`
         seconds, and `RunAbandoned` if nobody is there to stop it; the request stays. Raises `RunNotFound`.
         """
-        return now(_stopping.stop(self, run_id, cause, wait, timeout))
+        return run_sync(_stopping.stop(self, run_id, cause, wait, timeout))
 
     async def astop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
         """Same as :meth:`stop`, without blocking the loop."""
-        return await later(_stopping.stop(self, run_id, cause, wait, timeout))
+        return await run_async(_stopping.stop(self, run_id, cause, wait, timeout))
 
     def stop_requested(self, run_id: str) -> str | None:
         """The cause of a stop request for a run that this journal owns, or None. No I/O: ask as often as you like."""
@@ -305,7 +305,7 @@ class RunJournal(Opening, Shared):
         lives, or may live (on another machine, until its lease has run out: ask again), or when the run has ended and is
         settled. True also when it is this journal's already. Raises `RunNotFound`.
         """
-        return _janitor.claim(self, run_id)
+        return _dead_owners.claim(self, run_id)
 
     async def aclaim(self, run_id: str) -> bool:
         """Same as :meth:`claim`, without blocking the loop."""
@@ -337,13 +337,13 @@ class RunJournal(Opening, Shared):
         first, and wait up to `timeout` seconds for each; raises what `stop` raises. The thread's checkpoints stay: they are
         the checkpointer's (see `JournalSaver`, whose `delete_thread` deletes both).
         """
-        return now(_delete.delete(self, thread_id, run_id, force, timeout))
+        return run_sync(_delete.delete(self, thread_id, run_id, force, timeout))
 
     async def adelete(
         self, *, thread_id: str | None = None, run_id: str | None = None, force: bool = False, timeout: float | None = 60.0
     ) -> list[str]:
         """Same as :meth:`delete`, without blocking the loop."""
-        return await later(_delete.delete(self, thread_id, run_id, force, timeout))
+        return await run_async(_delete.delete(self, thread_id, run_id, force, timeout))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -355,11 +355,11 @@ class RunJournal(Opening, Shared):
         """
         if self._closed:
             return
-        if isinstance(self._intake, _process.Asleep):
+        if isinstance(self._appender, _process.Asleep):
             # A forked child that has not used it: the thread, the spool and their locks are the parent's.
             self._closed = True
             return
-        if self._intake.is_inside() or self._writer.is_current():
+        if self._appender.is_inside() or self._writer.is_current():
             # In a signal handler in the middle of an append, or in a callback of the journal's own thread: to wait here
             # would be to wait for itself. The interpreter waits for this thread before it exits.
             threading.Thread(target=self.close, name="runjournal-close").start()
@@ -397,10 +397,10 @@ class RunJournal(Opening, Shared):
         await self.aclose()
 
     def _check_open(self) -> None:
-        if isinstance(self._intake, _process.Asleep):
-            self._intake.revive()
+        if isinstance(self._appender, _process.Asleep):
+            self._appender.revive()
         if self._closed:
-            raise JournalClosed(url=self.url, refused=self._intake.take_late())
+            raise JournalClosed(url=self.url, refused=self._appender.take_late())
 
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
         self._check_open()

@@ -24,7 +24,7 @@ from ..errors import EventsMissing, RunFenced, SeqGap
 from ..events import DELTA, Kind
 from ..events.segments import unpack
 from ..stores import Store, StoredRun
-from .run_buffer import Lane
+from .run_buffer import RunBuffer
 from .spool_format import CALL, OPEN, TEXT
 from .spool_reader import Record, SpoolScan
 
@@ -147,7 +147,7 @@ class _Import:
         self._store = store
         self._owner_id = owner_id
         self._progress = progress
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, RunBuffer] = {}
         self._stored: dict[int, int] = {}
         self._filled: dict[int, StoredRun] = {}
         self._gaps: set[str] = set()
@@ -175,47 +175,47 @@ class _Import:
     def _introduce(self, slot: int, seq: int, about: bytes) -> None:
         try:
             said = json.loads(about)
-            self._lanes[slot] = Lane(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
+            self._lanes[slot] = RunBuffer(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
         except (LookupError, TypeError, ValueError) as exc:
             self.problems.append(f"the name of a run cannot be understood ({exc!r})")
 
     def _ask_the_store(self, lasts: Mapping[int, int]) -> None:
         """Up to which event the store has each run, by slot. `lasts`: up to which event we have it."""
-        runs = _stored_runs(self._store, {lane.run_id for lane in self._lanes.values()})
+        runs = _stored_runs(self._store, {buffer.run_id for buffer in self._lanes.values()})
         deleted = _deleted(self._store, self._owner_id)
-        for slot, lane in self._lanes.items():
-            there = runs.get(lane.run_id)
+        for slot, buffer in self._lanes.items():
+            there = runs.get(buffer.run_id)
             if there is not None:
                 # Of a run that another journal has claimed, append says what is to be thought of our events.
-                if there.owner not in (None, self._owner_id) or there.epoch != lane.epoch:
+                if there.owner not in (None, self._owner_id) or there.epoch != buffer.epoch:
                     continue
                 self._stored[slot] = there.last
-                if any(first <= lasts.get(slot, 0) and lane.seq < last for first, last in there.gaps):
+                if any(first <= lasts.get(slot, 0) and buffer.seq < last for first, last in there.gaps):
                     # Among those that the store has, some are missing that may be here.
-                    self._stored[slot] = lane.seq
+                    self._stored[slot] = buffer.seq
                     self._filled[slot] = there
-                    self._gaps.add(lane.run_id)
-            elif lane.run_id in deleted:
+                    self._gaps.add(buffer.run_id)
+            elif buffer.run_id in deleted:
                 self._stored[slot] = 1 << 62  # it does not come back from the dead
             # What lies between the last event of the store and the first one of the spool is missing.
-            lane.restart(min(lane.seq, self._stored.get(slot, 0)))
+            buffer.restart(min(buffer.seq, self._stored.get(slot, 0)))
 
     def _take_records(self, scan: SpoolScan) -> None:
-        lanes, torn = self._lanes, False
+        buffers, torn = self._lanes, False
         for record in scan.records(self._stored):
             slot, seq, at, type, payload, torn_here = record
             torn = torn or torn_here
-            lane = lanes.get(slot)
+            buffer = buffers.get(slot)
             if slot in self._filled and type < CALL and self._pass(slot, seq):
                 continue
-            if lane is None:
+            if buffer is None:
                 self._nameless[slot] = self._nameless.get(slot, 0) + (type < CALL)
-            elif type == TEXT and seq == lane.seq + 1 and lane.shut is None:
+            elif type == TEXT and seq == buffer.seq + 1 and buffer.shut is None:
                 # What nearly every record is. Whole by its checksum, so it is what was put, and that was UTF-8.
-                lane.add(at, lane.spool_call, DELTA, payload.decode("utf-8", "replace"))
+                buffer.add(at, buffer.spool_call, DELTA, payload.decode("utf-8", "replace"))
                 self._waiting += 1
-            elif lane.shut is None:
-                self._take(lane, record, torn)
+            elif buffer.shut is None:
+                self._take(buffer, record, torn)
             else:
                 self.refused += type < CALL
             if self._waiting >= _BATCH:
@@ -223,105 +223,105 @@ class _Import:
 
     def _pass(self, slot: int, seq: int) -> bool:
         """Go by an event that the store has, of a run that lacks others."""
-        there, lane = self._filled[slot], self._lanes[slot]
+        there, buffer = self._filled[slot], self._lanes[slot]
         if seq > there.last or any(first <= seq <= last for first, last in there.gaps):
             return False
-        if lane.pend:
+        if buffer.pend:
             self.write()
-        lane.restart(seq)
+        buffer.restart(seq)
         return True
 
-    def _take(self, lane: Lane, record: Record, torn: bool) -> None:
+    def _take(self, buffer: RunBuffer, record: Record, torn: bool) -> None:
         try:
-            self._add(lane, record, torn)
+            self._add(buffer, record, torn)
         except (LookupError, TypeError, ValueError) as exc:
             # Whole by its checksum, and still nothing that can be understood: the others must not suffer for it.
-            self.problems.append(f"run {lane.run_id}: a record cannot be understood ({exc})")
+            self.problems.append(f"run {buffer.run_id}: a record cannot be understood ({exc})")
             self.refused += record[3] < CALL
             self.write()
-            lane.shut = RunFenced(run_ids=[lane.run_id], refused=0)
+            buffer.shut = RunFenced(run_ids=[buffer.run_id], refused=0)
 
-    def _add(self, lane: Lane, record: Record, torn: bool) -> None:
+    def _add(self, buffer: RunBuffer, record: Record, torn: bool) -> None:
         _, seq, at, type, payload, _ = record
         if type == OPEN:
-            if seq < lane.seq:
-                self._continue_after(lane, seq, torn)
-            lane.spool_call = None
+            if seq < buffer.seq:
+                self._continue_after(buffer, seq, torn)
+            buffer.spool_call = None
         elif type == CALL:
-            lane.spool_call = json.loads(payload)
+            buffer.spool_call = json.loads(payload)
         else:
-            self._continue_after(lane, seq - 1, torn)
+            self._continue_after(buffer, seq - 1, torn)
             text = payload.decode()
             kind = text[2 : text.index('"', 2)] if text[0] == "[" else DELTA
-            lane.add(at, lane.spool_call, cast(Kind, kind), text)
+            buffer.add(at, buffer.spool_call, cast(Kind, kind), text)
             self._waiting += 1
 
-    def _continue_after(self, lane: Lane, seq: int, torn: bool) -> None:
+    def _continue_after(self, buffer: RunBuffer, seq: int, torn: bool) -> None:
         """Make `seq` the last one of the lane."""
-        if seq == lane.seq:
+        if seq == buffer.seq:
             return
-        if seq == lane.seq - 1:
-            # An append was interrupted (see `Lane.heal`): the event was taken back, and its number given to the next.
-            lane.cut(seq)
-        elif seq < lane.seq:
-            if seq >= self._stored.get(lane.slot, 0) or lane.pend:
-                raise ValueError(f"it goes back from seq {lane.seq} to {seq}")
-            lane.restart(seq)
+        if seq == buffer.seq - 1:
+            # An append was interrupted (see `RunBuffer.heal`): the event was taken back, and its number given to the next.
+            buffer.cut(seq)
+        elif seq < buffer.seq:
+            if seq >= self._stored.get(buffer.slot, 0) or buffer.pend:
+                raise ValueError(f"it goes back from seq {buffer.seq} to {seq}")
+            buffer.restart(seq)
         else:
             self.write()
-            there = max(lane.seq, self._stored.get(lane.slot, 0))
+            there = max(buffer.seq, self._stored.get(buffer.slot, 0))
             if seq > there:
-                self._gaps.add(lane.run_id)
+                self._gaps.add(buffer.run_id)
                 which = f"event {seq} is" if seq == there + 1 else f"events {there + 1} to {seq} are"
-                self.problems.append(f"run {lane.run_id}: {which} missing, in the store and in the spool")
+                self.problems.append(f"run {buffer.run_id}: {which} missing, in the store and in the spool")
                 if torn:
-                    lane.spool_call = None  # that it went on with another call may have been said there
-            lane.restart(seq)
+                    buffer.spool_call = None  # that it went on with another call may have been said there
+            buffer.restart(seq)
 
     def write(self) -> None:
         """Store what was found so far."""
         self._waiting = 0
         refused: set[str] = set()
         while True:
-            lanes = [lane for lane in self._lanes.values() if lane.pend and lane.run_id not in refused]
+            buffers = [buffer for buffer in self._lanes.values() if buffer.pend and buffer.run_id not in refused]
             try:
-                self._append(lanes)
+                self._append(buffers)
                 break
             except RunFenced as exc:
                 gone, why = exc.run_ids, "another process had claimed the run"
             except SeqGap as exc:
                 gone, why = [exc.run_id], f"the events after seq {exc.last} are missing"
-            for lane in lanes:
-                if lane.run_id in gone:
-                    refused.add(lane.run_id)
-                    if self._is_there(lane):
+            for buffer in buffers:
+                if buffer.run_id in gone:
+                    refused.add(buffer.run_id)
+                    if self._is_there(buffer):
                         continue
-                    self.refused += len(lane.pend) // 2
-                    self.problems.append(f"{len(lane.pend) // 2} events of run {lane.run_id} were not kept: {why}")
+                    self.refused += len(buffer.pend) // 2
+                    self.problems.append(f"{len(buffer.pend) // 2} events of run {buffer.run_id} were not kept: {why}")
         stored = 0
-        for lane in self._lanes.values():
-            if lane.pend:
-                if lane.run_id not in refused:
-                    stored += len(lane.pend) // 2
-                    self.runs[lane.run_id] = None
-                lane.restart(lane.seq)
+        for buffer in self._lanes.values():
+            if buffer.pend:
+                if buffer.run_id not in refused:
+                    stored += len(buffer.pend) // 2
+                    self.runs[buffer.run_id] = None
+                buffer.restart(buffer.seq)
         self.events += stored
         self._progress.tick(events=stored)
 
-    def _append(self, lanes: Sequence[Lane]) -> None:
-        behind_gaps = [lane for lane in lanes if lane.run_id in self._gaps]
-        others = [row for lane in lanes if lane.run_id not in self._gaps for row in lane.take()]
+    def _append(self, buffers: Sequence[RunBuffer]) -> None:
+        behind_gaps = [buffer for buffer in buffers if buffer.run_id in self._gaps]
+        others = [row for buffer in buffers if buffer.run_id not in self._gaps for row in buffer.take()]
         if others:
             self._store.append(self._owner_id, others)
         restore = getattr(self._store, "restore", self._store.append)
         if behind_gaps:
-            restore(self._owner_id, [row for lane in behind_gaps for row in lane.take()])
+            restore(self._owner_id, [row for buffer in behind_gaps for row in buffer.take()])
 
-    def _is_there(self, lane: Lane) -> bool:
+    def _is_there(self, buffer: RunBuffer) -> bool:
         """Whether somebody who has claimed the run meanwhile had brought in the same before."""
-        ours = [event for row in lane.take() for event in unpack(row)]
+        ours = [event for row in buffer.take() for event in unpack(row)]
         try:
-            return self._store.read(lane.run_id, ours[0].seq - 1, len(ours)) == ours
+            return self._store.read(buffer.run_id, ours[0].seq - 1, len(ours)) == ours
         except EventsMissing:
             return False
 

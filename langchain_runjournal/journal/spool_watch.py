@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, cast
 from .spool import TEXT, VALUE, Spool
 
 if TYPE_CHECKING:
-    from .append import Intake
-    from .run_buffer import Lane
+    from .append import Appender
+    from .run_buffer import RunBuffer
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -28,8 +28,8 @@ _OFTEN: Final = 0.5
 class SpoolWatch:
     """Looks after the spool of one intake, in the thread of its writer."""
 
-    def __init__(self, intake: Intake, beat: Callable[[], None], url: str) -> None:
-        self._intake, self._url = intake, url
+    def __init__(self, appender: Appender, beat: Callable[[], None], url: str) -> None:
+        self._appender, self._url = appender, url
         self._beat = beat
         self._due = 0.0
         self._gone: Spool | None = None
@@ -37,7 +37,7 @@ class SpoolWatch:
 
     def look(self, *, again: bool = False) -> None:
         """Make a new spool if a file of this one was deleted or replaced. `again`: also if that has failed before."""
-        spool = self._intake.spool or (self._gone if again else None)
+        spool = self._appender.spool or (self._gone if again else None)
         self._due = time.monotonic() + _OFTEN
         try:
             if spool is not None and (missing := spool.missing()):
@@ -56,7 +56,7 @@ class SpoolWatch:
             self._beat()  # before there are files: those of an owner that the store does not know are a dead one's
         except Exception as exc:  # noqa: BLE001 - whatever a store raises
             logger.debug("a new spool is made without a heartbeat: %s", exc)
-        is_news, waiting = self._gone is None, self._intake.waiting
+        is_news, waiting = self._gone is None, self._appender.waiting
         try:
             fresh: Spool | None = spool.again()
         except OSError as exc:
@@ -68,7 +68,7 @@ class SpoolWatch:
                     *(self._url, _names(missing), exc, waiting),
                 )
         self._gone = spool if fresh is None else None
-        whole = go_on_in(self._intake, fresh)
+        whole = go_on_in(self._appender, fresh)
         spool.close(keep=False)
         if fresh is not None:
             logger.warning(
@@ -83,36 +83,36 @@ def _names(paths: list[Path]) -> str:
     return ", ".join(path.name for path in paths)
 
 
-def go_on_in(intake: Intake, spool: Spool | None) -> bool:
+def go_on_in(appender: Appender, spool: Spool | None) -> bool:
     """Use another spool, or none, from now on, with all that is not in the store. Whether there was room for that."""
-    with intake._lock:
-        outer = intake._inside
+    with appender._lock:
+        outer = appender._inside
         try:
-            intake._inside = True  # a finaliser that appends in the middle of this waits until it is done
-            intake.spool, intake._introduced = spool, []
+            appender._inside = True  # a finaliser that appends in the middle of this waits until it is done
+            appender.spool, appender._introduced = spool, []
             whole = True
-            for lane in list(intake.lanes.values()):
-                lane.file, lane.unsafe = None, 0
-                if spool is not None and lane.pend and lane.shut is None:
-                    whole = _put_again(intake, spool, lane) and whole
+            for buffer in list(appender.buffers.values()):
+                buffer.file, buffer.unsafe = None, 0
+                if spool is not None and buffer.pend and buffer.shut is None:
+                    whole = _put_again(appender, spool, buffer) and whole
         finally:
-            intake._inside = outer
-        intake.refill(0)
+            appender._inside = outer
+        appender.refill(0)
     return whole
 
 
-def _put_again(intake: Intake, spool: Spool, lane: Lane) -> bool:
+def _put_again(appender: Appender, spool: Spool, buffer: RunBuffer) -> bool:
     """Put what of a lane is not in the store into a spool that has nothing of it."""
-    calls = dict(zip(lane.calls[0::2], lane.calls[1::2], strict=True))
-    call = json.loads(cast("str", lane.calls[1]))
-    seq, at = lane.base, lane.base_at
-    for step, text in zip(lane.pend[0::2], lane.pend[1::2], strict=True):
+    calls = dict(zip(buffer.calls[0::2], buffer.calls[1::2], strict=True))
+    call = json.loads(cast("str", buffer.calls[1]))
+    seq, at = buffer.base, buffer.base_at
+    for step, text in zip(buffer.pend[0::2], buffer.pend[1::2], strict=True):
         seq, at = seq + 1, at + cast("int", step)
         if seq in calls:
             call = json.loads(cast("str", calls[seq]))
         raw = cast("str", text).encode()
-        if not intake.put_slowly(spool, lane, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
+        if not appender.put_slowly(spool, buffer, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
             # What follows must not be there without it: it waits until this is stored.
-            lane.file, lane.unsafe = None, lane.seq
+            buffer.file, buffer.unsafe = None, buffer.seq
             return False
     return True

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..common.arguments import seconds
-from ..common.twins import Do, Steps, nothing, off_loop
+from ..common.twins import Effect, Effects, nothing, off_loop
 from ..errors import InvalidArgument, RunAbandoned, StopTimeout, WouldDeadlock
 from ..events import CAUSES, Run, RunStatus
-from .follow import Nap
+from .follow import RunWaiter
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal
@@ -34,7 +34,7 @@ def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
     return run
 
 
-def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: float | None) -> Steps[Run]:
+def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: float | None) -> Effects[Run]:
     """See `RunJournal.stop`."""
     timeout = seconds("timeout", timeout)
     give_up = None if timeout is None else time.monotonic() + timeout
@@ -47,23 +47,23 @@ def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: floa
         raise StopTimeout(run_id=run_id, seconds=timeout) from None
 
 
-def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Steps[Run]:
+def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effects[Run]:
     """Wait until a run has ended, or waits for a human. Raises `RunAbandoned`, and at `give_up` a `TimeoutError`."""
-    nap = Nap(journal._writer, run_id)
+    nap = RunWaiter(journal._writer, run_id)
     try:
         while True:
-            yield Do(partial(_not_here, journal, run_id), nothing)
-            yield Do(nap.listen, nap.alisten)
+            yield Effect(partial(_not_here, journal, run_id), nothing)
+            yield Effect(nap.listen, nap.alisten)
             if not _goes_on_here(journal, run_id):
                 run: Run = yield off_loop(journal, partial(journal.run, run_id))
                 if _is_over(run):
                     return run
-                if (yield off_loop(journal, partial(journal._writer.janitor.is_free, run))):
+                if (yield off_loop(journal, partial(journal._writer.dead_owners.owner_is_gone, run))):
                     raise RunAbandoned(run_id=run_id)
             left = _LONGEST if give_up is None else min(_LONGEST, give_up - time.monotonic())
             if left <= 0:
                 raise TimeoutError
-            yield Do(partial(nap.sleep, left), partial(nap.asleep, left))
+            yield Effect(partial(nap.sleep, left), partial(nap.asleep, left))
     finally:
         nap.end()
 
@@ -75,8 +75,8 @@ def _is_over(run: Run) -> bool:
 
 def _goes_on_here(journal: RunJournal, run_id: str) -> bool:
     """Whether it is one of this journal that has not ended, as far as one can see without asking the store."""
-    lane = journal._intake.lanes.get(run_id)
-    return lane is not None and not lane.shut and not lane.ended and not lane.paused
+    buffer = journal._appender.buffers.get(run_id)
+    return buffer is not None and not buffer.shut and not buffer.ended and not buffer.paused
 
 
 def _not_here(journal: RunJournal, run_id: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..events import Event
-from .append import Intake
+from .append import Appender
 
 _MOST_EARLY: Final = 1_000
 
@@ -18,16 +18,16 @@ logger = logging.getLogger("langchain_runjournal")
 class Stops:
     """Who wants to be told when somebody asks a run of this journal to stop."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
+    def __init__(self, appender: Appender) -> None:
+        self._appender = appender
         self._lock = threading.Lock()
         self._callbacks: dict[str, list[Callable[[str], object]]] = {}
         self._early: dict[str, str] = {}
 
     def requested(self, run_id: str) -> str | None:
         """The cause, if the run is ours and was asked to stop."""
-        lane = self._intake.lanes.get(run_id)
-        return lane.stop if lane is not None else None
+        buffer = self._appender.buffers.get(run_id)
+        return buffer.stop if buffer is not None else None
 
     def add(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
         """Call it once, at once if the request is there already. Returns what takes it back."""
@@ -53,18 +53,18 @@ class Stops:
 
     def deliver(self, run_id: str, cause: str) -> None:
         """A request has come. The first one is journaled and told; any other is the same as the first."""
-        lane = self._intake.lanes.get(run_id)
-        if lane is None:
+        buffer = self._appender.buffers.get(run_id)
+        if buffer is None:
             # It has its place on its thread, and has not said its first word.
             self._early[run_id] = cause
             while len(self._early) > _MOST_EARLY:
                 self._early.pop(next(iter(self._early)))
-        if lane is None or lane.shut or lane.ended:
+        if buffer is None or buffer.shut or buffer.ended:
             return
         with self._lock:
-            first, lane.stop = lane.stop is None, lane.stop or cause
+            first, buffer.stop = buffer.stop is None, buffer.stop or cause
         if first:
-            self._intake.append(Event(run_id=run_id, kind="run.stop", data={"cause": cause}))
+            self._appender.append(Event(run_id=run_id, kind="run.stop", data={"cause": cause}))
             self._call(run_id, cause)
 
     def _call(self, run_id: str, cause: str) -> None:

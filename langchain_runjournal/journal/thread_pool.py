@@ -10,7 +10,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-class Readers:
+class ThreadPool:
     """A few threads of our own: the loop's executor may be full of the application's synchronous tools."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from ..capture.callback_data import Data, request_ids
 from ..common.packed import copied
 from ..events import Event, Run, RunStatus
 from ..messages.loading import load
-from ..messages.tool_pairs import Known, State
+from ..messages.tool_pairs import CallKnowledge, State
 from .run_display import read_if_there
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Evidence:
         """Whether a model has asked for it in this run."""
         return call in self._facts
 
-    def known(self, call: Call) -> Known | None:
+    def known(self, call: Call) -> CallKnowledge | None:
         """What is known of a call; None if the run has never heard of it."""
         fact = self._facts.get(call) or self._facts.get((None, call[1]))
         if fact is None:
@@ -104,16 +104,16 @@ class Evidence:
         found = load(self.run_id, [fact.message]) if fact.message is not None else []
         result: Any = found[0] if found else None
         cause = fact.cause if fact.state in ("cut", "beside_cut") else self.reason
-        return Known(state=fact.state, result=result, error=fact.error, run_id=self.run_id, cause=cause)
+        return CallKnowledge(state=fact.state, result=result, error=fact.error, run_id=self.run_id, cause=cause)
 
 
-def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, Known]:
+def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, CallKnowledge]:
     """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last.
 
     A run that has completed with an open request has handed it to its caller (a tool of the browser), and does not know
     whether that began. One that has paused ends as the run does that took it up.
     """
-    found: dict[Call, Known] = {}
+    found: dict[Call, CallKnowledge] = {}
     missing = set(wanted)
     has_completed = False
     for run in journal.runs(thread_id, limit=_RUNS_BACK):

@@ -21,11 +21,11 @@ from ..common.clock import Clock
 from ..errors import EventUnusable, JournalClosed, RunFenced, RunJournalError, SeqGap, WouldDeadlock, WriteFailed
 from ..events.segments import Segment
 from ..stores import Owner, Store
-from .append import Intake
+from .append import Appender
 from .barrier import Barrier, fail
-from .dead_owners import Janitor
+from .dead_owners import DeadOwners
 from .ownership import living
-from .run_buffer import Lane, Waiter
+from .run_buffer import RunBuffer, Waiter
 from .spool import Spool
 from .spool_watch import SpoolWatch
 from .stop_requests import Stops
@@ -51,12 +51,12 @@ class Writer:
         self.store = store
         self.owner = owner
         self.clock = clock
-        self.intake = Intake(store.url, clock, spool, self.poke, room)
-        self.janitor = Janitor(store, clock)
-        self.watch = SpoolWatch(self.intake, self.beat, store.url)
+        self.appender = Appender(store.url, clock, spool, self.poke, room)
+        self.dead_owners = DeadOwners(store, clock)
+        self.watch = SpoolWatch(self.appender, self.beat, store.url)
         self.listeners: set[Waiter] = set()
         self.errands: deque[Callable[[], None]] = deque()
-        self.stops = Stops(self.intake)
+        self.stops = Stops(self.appender)
         self._barriers: deque[Barrier] = deque()
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -89,18 +89,18 @@ class Writer:
         """Ask for all that has been appended to be made durable, and for something to be done when it is."""
         if self.is_current():
             raise WouldDeadlock(url=self.store.url, where="in its own thread, in a callback of on_stop")
-        if self.intake.is_inside():
+        if self.appender.is_inside():
             raise WouldDeadlock(url=self.store.url, where="in the middle of an append, by a signal handler or a finaliser")
         barrier = Barrier(quiet=quiet, then=then)
         self._barriers.append(barrier)
         if self._done.is_set():
-            fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.intake.take_late()))
+            fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.appender.take_late()))
         self.poke()
         return barrier
 
     def leave(self) -> None:
         """End by itself once everything is stored: for a journal that was dropped without `close()`."""
-        self.intake.close()
+        self.appender.close()
         self._leaving = True
         self.poke()
 
@@ -113,7 +113,7 @@ class Writer:
             failure, self._failure = self._failure, None
         if failure is not None:
             raise self._write_failed(failure, closed=True) from failure
-        complaint = self.intake.complaint()
+        complaint = self.appender.complaint()
         if complaint is not None:
             raise complaint
 
@@ -130,16 +130,16 @@ class Writer:
         self._finish()
 
     def _turn(self) -> None:
-        intake = self.intake
+        appender = self.appender
         self._duties()
-        if intake.spool is not None and self._failure is None:
-            intake.spool.prepare()
+        if appender.spool is not None and self._failure is None:
+            appender.spool.prepare()
         if not self._has_work():
-            intake.asleep = True
+            appender.asleep = True
             # Looked at again: an append in between has not seen that we are about to sleep.
             if not self._has_work():
                 self._wake.acquire(timeout=self._patience())
-            intake.asleep = False
+            appender.asleep = False
         self._run_errands()
         if self._has_work():
             self._linger()
@@ -156,16 +156,16 @@ class Writer:
     def _has_work(self) -> bool:
         if self._barriers or self._leaving or self.errands:
             return True
-        return bool(self.intake.dirty or self.intake.overflowing) and self.clock.monotonic() >= self._due_retry
+        return bool(self.appender.dirty or self.appender.overflowing) and self.clock.monotonic() >= self._due_retry
 
     def _patience(self) -> float:
         """How long to sleep at most."""
         if self.listeners:
             return _LOOK_FOR_OTHERS
         due = self._due_beat
-        if self.intake.live:
+        if self.appender.live:
             due = min(due, self._due_stops)
-        if self.intake.dirty:
+        if self.appender.dirty:
             due = min(due, self._due_retry)
         return max(0.001, due - self.clock.monotonic())
 
@@ -183,7 +183,7 @@ class Writer:
     def _take_leave(self) -> None:
         self._drain()
         failed = self._failure is not None
-        spool = self.intake.spool
+        spool = self.appender.spool
         # What it left is nobody's from here on: the next journal on the file takes it, also one of this process.
         living.discard(self.owner.owner_id)
         if spool is not None:
@@ -213,68 +213,68 @@ class Writer:
 
     def _try_to_store(self) -> Exception | None:
         try:
-            while not self._store_all(self.intake.refill(_STEP)):
+            while not self._store_all(self.appender.refill(_STEP)):
                 pass
-            if self.intake.spool is not None:
-                self.intake.spool.release()
+            if self.appender.spool is not None:
+                self.appender.spool.release()
         except Exception as exc:  # noqa: BLE001 - whatever the store raises belongs to the barriers, and is raised there
             return exc
         return None
 
     def _store_all(self, settled: bool) -> bool:
         """Store what is in the lanes. Whether that was all there is: `settled` says that nothing waits for room."""
-        intake = self.intake
-        moment = intake.moment()
-        lanes = []
-        while intake.dirty:
-            lane = intake.dirty.popleft()
-            if lane.dirty:  # or it stands here twice, after a failure
-                lane.dirty = False  # before it is read: an append from here on makes it dirty again
-                lanes.append(lane)
+        appender = self.appender
+        moment = appender.moment()
+        buffers = []
+        while appender.dirty:
+            buffer = appender.dirty.popleft()
+            if buffer.dirty:  # or it stands here twice, after a failure
+                buffer.dirty = False  # before it is read: an append from here on makes it dirty again
+                buffers.append(buffer)
         try:
-            stored = self._store(lanes)
+            stored = self._store(buffers)
         except BaseException:
-            for lane in lanes:
-                lane.dirty = True
-                intake.dirty.append(lane)
+            for buffer in buffers:
+                buffer.dirty = True
+                appender.dirty.append(buffer)
             raise
-        intake.durable = moment.events
+        appender.durable = moment.events
         if moment.file is not None:
             moment.file.mark_drained(moment.pos)
         if not stored and not settled:
             # Nothing is left to make room for what waits: it is larger than the spool may be, or the disk is full.
-            intake.refill(1, force=True)
+            appender.refill(1, force=True)
         return settled
 
-    def _store(self, lanes: list[Lane]) -> int:
-        rows = deque((lane, row) for lane in lanes for row in lane.take() if self._may_begin(lane))
+    def _store(self, buffers: list[RunBuffer]) -> int:
+        rows = deque((buffer, row) for buffer in buffers for row in buffer.take() if self._may_begin(buffer))
         self._rows = len({row.run_id for _, row in rows})
         count = len(rows)
         while rows:
-            batch: list[tuple[Lane, Segment]] = []
+            batch: list[tuple[RunBuffer, Segment]] = []
             size = 0
             # In portions, so that a full disk gets spool files back while a long queue is being stored.
             while rows and size < _PORTION:
                 batch.append(rows.popleft())
                 size += len(batch[-1][1].body)
-            self._append([(lane, row) for lane, row in batch if lane.shut is None])
-            if self.intake.spool is not None:
-                self.intake.spool.release()
+            self._append([(buffer, row) for buffer, row in batch if buffer.shut is None])
+            if self.appender.spool is not None:
+                self.appender.spool.release()
         return count
 
-    def _append(self, batch: list[tuple[Lane, Segment]]) -> None:
+    def _append(self, batch: list[tuple[RunBuffer, Segment]]) -> None:
         while batch:
             try:
                 self.store.append(self.owner.owner_id, [row for _, row in batch])
                 break
             except (RunFenced, SeqGap) as exc:
                 run_ids = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
-                refused = [lane for lane, _ in batch if lane.run_id in run_ids]
+                refused = [buffer for buffer, _ in batch if buffer.run_id in run_ids]
                 if not refused:
                     raise  # it speaks of nothing that it was given: to try again would be to try for ever
-                for lane in refused:
-                    self.intake.fence(lane, exc)
-                batch = [(lane, row) for lane, row in batch if lane.shut is None]
+                for buffer in refused:
+                    self.appender.fence(buffer, exc)
+                batch = [(buffer, row) for buffer, row in batch if buffer.shut is None]
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
                 # Not the disk, not a lock: something in the batch. Alone, each run is stored or shows that it was it.
                 if len({row.run_id for _, row in batch}) == 1:
@@ -283,28 +283,28 @@ class Writer:
                     for one in batch:
                         self._append([one] if one[0].shut is None else [])
                 return
-        for lane, row in batch:
-            lane.stored(row.last, row.t1)
+        for buffer, row in batch:
+            buffer.stored(row.last, row.t1)
 
-    def _set_aside(self, lane: Lane, exc: Exception) -> None:
-        waiting = len(lane.pend) // 2
+    def _set_aside(self, buffer: RunBuffer, exc: Exception) -> None:
+        waiting = len(buffer.pend) // 2
         reason = f"{type(exc).__name__}: {exc}"
-        error = EventUnusable(run_id=lane.run_id, reason=reason, refused=waiting)
+        error = EventUnusable(run_id=buffer.run_id, reason=reason, refused=waiting)
         error.__cause__ = exc
-        self.intake.fence(lane, error)
-        self.intake.refused.pop(lane.run_id, None)
-        self.intake.unusable.append(error)
+        self.appender.fence(buffer, error)
+        self.appender.refused.pop(buffer.run_id, None)
+        self.appender.unusable.append(error)
 
-    def _may_begin(self, lane: Lane) -> bool:
+    def _may_begin(self, buffer: RunBuffer) -> bool:
         """Whether the lane is that of a new run, or has been stored before.
 
         When old lanes have been forgotten, a new one may be that of an old run that got a late event. Its numbers would
         begin at 1 again, and the store would take them for a retry of what it has.
         """
-        if self.intake.forgotten and not lane.base and not lane.tried and self._has_events(lane.run_id):
-            self.intake.fence(lane, RunFenced(run_ids=[lane.run_id], refused=0))
+        if self.appender.forgotten and not buffer.base and not buffer.tried and self._has_events(buffer.run_id):
+            self.appender.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
             return False
-        lane.tried = True
+        buffer.tried = True
         return True
 
     def _has_events(self, run_id: str) -> bool:
@@ -316,14 +316,14 @@ class Writer:
         if self._failure is None:
             logger.error("the journal %s could not be written, and is tried again: %s", self.store.url, exc)
         self._failure = exc
-        if self.intake.spool is not None:
-            self.intake.spool.drop_spares()
+        if self.appender.spool is not None:
+            self.appender.spool.drop_spares()
         self._due_retry = self.clock.monotonic() + self._retry
         self._retry = min(_RETRY_MOST, self._retry * 2)
 
     def _write_failed(self, exc: BaseException, *, closed: bool = False) -> WriteFailed:
-        waiting, in_memory = self.intake.waiting, self.intake.waiting_in_memory
-        lost = self.intake.lost + (in_memory if closed else 0)
+        waiting, in_memory = self.appender.waiting, self.appender.waiting_in_memory
+        lost = self.appender.lost + (in_memory if closed else 0)
         if closed:
             waiting, in_memory = waiting - in_memory, 0
         where = f"({in_memory} of them only in memory)" if in_memory else "in the spool beside it, safe from a kill"
@@ -343,7 +343,7 @@ class Writer:
     def _resolve(self, barriers: list[Barrier]) -> None:
         loud = [barrier for barrier in barriers if not barrier.quiet]
         if loud:
-            complaint = self.intake.complaint()
+            complaint = self.appender.complaint()
             if complaint is not None:
                 fail(loud, lambda: type(complaint)(**complaint.values), complaint.__cause__)
                 loud = []
@@ -371,11 +371,11 @@ class Writer:
             self._due_beat = now + self.owner.lease / 3
             self.watch.look(again=True)
             self.beat()
-            self.janitor.collect()
+            self.dead_owners.collect()
             # Text that is stored does not stay in a spool file for longer: another process may delete its run.
-            self.intake.turn_over(only_if_ready=True)
-            if self.intake.spool is not None:
-                self.intake.spool.release()
+            self.appender.turn_over(only_if_ready=True)
+            if self.appender.spool is not None:
+                self.appender.spool.release()
 
     def _run_errands(self) -> None:
         while self.errands:

@@ -56,8 +56,8 @@ class Spoken:
     """Which call of its task it is, counted from 1; a call that is tried again counts once."""
     spot: tuple[int | None, str] = (None, "")
     """See `Node.spot`."""
-    likeness: Data | None = None
-    """What identifies its answer (see `_given.likeness`); None while there is none."""
+    fingerprint: Data | None = None
+    """What identifies its answer (see `_given.fingerprint`); None while there is none."""
 
     @property
     def is_settled_helper(self) -> bool:
@@ -128,7 +128,7 @@ def fact(path: tuple[str, ...], structured: bool, asks: bool, *, gave: bool, nth
 
 def facts_of(spoken: Spoken, *, gave: bool) -> list[str]:
     """What is learned of a call when its task has ended: of that call of the node, and of the node."""
-    asks = bool(spoken.likeness and spoken.likeness["asks"])
+    asks = bool(spoken.fingerprint and spoken.fingerprint["asks"])
     places = (spoken.nth, 0) if 0 < spoken.nth <= _MOST_COUNTED else (0,)
     return [fact(spoken.path, spoken.structured, asks, nth=nth, gave=gave) for nth in places]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.callback_data import Data
 from .cut_calls import CUT_CAUSES, Cut
 from .partial import MARK, origin_in
-from .tool_pairs import Known, answer, call_id_of
+from .tool_pairs import CallKnowledge, answer, call_id_of
 from .tool_requests import Request, block_id, requested, unwrapped
 from .unended import changes_to
 
@@ -80,9 +80,9 @@ def cut_results(message: Any, cut: Cut, *, run_whole: bool) -> list[ToolMessage]
     ]
 
 
-def known_of(call_id: str | None, cut: Cut) -> Known:
+def known_of(call_id: str | None, cut: Cut) -> CallKnowledge:
     """What is known of a call of an answer that was cut off."""
-    return Known(state="cut" if call_id in cut.broken else "beside_cut", cause=cut.cause)
+    return CallKnowledge(state="cut" if call_id in cut.broken else "beside_cut", cause=cut.cause)
 
 
 def decided_in(kwargs: Any) -> Mapping[str, Any] | None:

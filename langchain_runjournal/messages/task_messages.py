@@ -44,7 +44,7 @@ def open_requests(inputs: Any) -> list[str]:
     return []
 
 
-def likeness(message: Mapping[str, Any]) -> Data:
+def fingerprint(message: Mapping[str, Any]) -> Data:
     """What identifies an answer, of one size: its id, its words (a hash, and how they begin), the ids of its requests."""
     data = message["data"]
     words = _words(data.get("content"))
@@ -136,7 +136,7 @@ def _says_same(like: Data, other: Data) -> bool:
 
 
 def _likeness_of(message: Any) -> Data:
-    return likeness({"data": vars(message)})
+    return fingerprint({"data": vars(message)})
 
 
 class Had:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage, ToolMessage
 
 __all__ = [
-    "Known",
+    "CallKnowledge",
+    "PairedRequest",
+    "Pairing",
     "Request",
-    "Slot",
     "State",
-    "Walk",
     "answer",
     "answer_id",
     "call_id_of",
@@ -53,7 +53,7 @@ _ENDED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class CallKnowledge:
     """What is known of a call that stands there without a response.
 
     `result` is the real one, if anybody has it; `error` goes with the state "failed"; `cause` is why the run ended, None
@@ -71,7 +71,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Slot:
+class PairedRequest:
     """A request at its place, and the place of the message that answers it, if one does."""
 
     place: int
@@ -81,10 +81,10 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Walk:
+class Pairing:
     """Who answers whom: the requests by the place of their message, and the places of results that answer nobody."""
 
-    slots: dict[int, list[Slot]] = field(default_factory=dict)
+    slots: dict[int, list[PairedRequest]] = field(default_factory=dict)
     duplicates: set[int] = field(default_factory=set)
     orphans: set[int] = field(default_factory=set)
 
@@ -109,13 +109,13 @@ def requests(message: Any) -> list[Request]:
     return requested(vars(message)) if is_ai(message) else []
 
 
-def walk(messages: Sequence[Any]) -> Walk:
+def walk(messages: Sequence[Any]) -> Pairing:
     """Pair the requests of a history with their results, from its beginning to its end."""
-    found = Walk()
-    waiting: dict[str, list[Slot]] = {}
+    found = Pairing()
+    waiting: dict[str, list[PairedRequest]] = {}
     for place, message in enumerate(messages):
         if is_ai(message):
-            slots = [Slot(place, request) for request in requested(vars(message))]
+            slots = [PairedRequest(place, request) for request in requested(vars(message))]
             if slots:
                 found.slots[place] = slots
             for slot in slots:
@@ -129,7 +129,7 @@ def walk(messages: Sequence[Any]) -> Walk:
     return found
 
 
-def _pair(found: Walk, waiting: list[Slot], place: int, synthetic: bool) -> None:
+def _pair(found: Pairing, waiting: list[PairedRequest], place: int, synthetic: bool) -> None:
     free = [slot for slot in waiting if slot.result is None] if synthetic else waiting
     if not free:
         found.duplicates.add(place)
@@ -166,7 +166,7 @@ def answer_id(message_id: str | None, request: Request) -> str:
     return stable_id("rjs-", name)
 
 
-def answer(message: BaseMessage, request: Request, known: Known, replaces: ToolMessage | None = None) -> ToolMessage:
+def answer(message: BaseMessage, request: Request, known: CallKnowledge, replaces: ToolMessage | None = None) -> ToolMessage:
     """The message that answers a request of `message`: the real result if it is known, else one that says what is.
 
     Its id depends on nothing but the request, so that a real result that is written later takes the place of a synthetic
@@ -209,7 +209,7 @@ def call_id_of(message_id: str | None) -> str | None:
     return id[len(RUN_ID_PREFIX) :][:36] if id.startswith(RUN_ID_PREFIX) else None
 
 
-def _content(message: BaseMessage, request: Request, known: Known) -> str | list[str | dict[Any, Any]]:
+def _content(message: BaseMessage, request: Request, known: CallKnowledge) -> str | list[str | dict[Any, Any]]:
     text = known_text(known)
     for block in asking_blocks(message.content):
         if block.get("type") == "custom_tool_call" and block_id(block) == request.id:
@@ -218,7 +218,7 @@ def _content(message: BaseMessage, request: Request, known: Known) -> str | list
     return text
 
 
-def known_text(known: Known) -> str:
+def known_text(known: CallKnowledge) -> str:
     """What is known, in words that never change: the cache of a provider holds only what is said the same way again."""
     ended = _ENDED.get(known.cause or "", "the turn was interrupted")
     match known.state:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..capture.graph_identity import identity_of
-from ..common.twins import Do, Pending, Steps, off_loop, to_its_end, wait_for
+from ..common.twins import Effect, Effects, Pending, off_loop, run_shielded, wait_for
 from ..errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from ..events import Event, Run, RunStatus
 from ..journal import stop as _stopping
@@ -48,7 +48,7 @@ class Waiting(Pending):
         self.done.set_result(None)
 
 
-class Seat:
+class Admission:
     """The place of a run on its thread."""
 
     def __init__(self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]]) -> None:
@@ -59,7 +59,7 @@ class Seat:
         self._lock = threading.Lock()
         self._is_taken = self._is_given_up = False
 
-    def take(self, if_busy: IfBusy) -> Steps[None]:
+    def take(self, if_busy: IfBusy) -> Effects[None]:
         """Begin the run, when and if that is possible. Raises `ThreadBusy`."""
         if if_busy == "reject" or self._run.thread_id is None:
             yield from self._take(if_busy)
@@ -84,7 +84,7 @@ class Seat:
             else:
                 before.done.add_done_callback(mine.leave)
 
-    def _take(self, if_busy: IfBusy) -> Steps[None]:
+    def _take(self, if_busy: IfBusy) -> Effects[None]:
         besides: list[str] = []
         give_up = time.monotonic() + _UNHEARD
         while not (yield from self._begin(besides)):
@@ -93,12 +93,12 @@ class Seat:
                 continue
             if if_busy == "reject":
                 if busy.owner != self._journal.owner_id and time.monotonic() < give_up:
-                    yield Do(partial(time.sleep, _SHORTLY), partial(asyncio.sleep, _SHORTLY))
+                    yield Effect(partial(time.sleep, _SHORTLY), partial(asyncio.sleep, _SHORTLY))
                     continue
                 raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id)
             yield from self._give_way(busy, if_busy)
 
-    def _give_way(self, busy: Run, if_busy: IfBusy) -> Steps[None]:
+    def _give_way(self, busy: Run, if_busy: IfBusy) -> Effects[None]:
         """Wait until the other run is over. One that dies meanwhile, or is pruned, is looked at again."""
         give_up = None
         with suppress(RunAbandoned, RunNotFound):
@@ -127,12 +127,12 @@ class Seat:
     def _is_dead(self, run: Run) -> bool:
         """Whether nobody works on it: it is settled before the next one begins."""
         is_idle = self._journal._capture.threads.is_idle(str(run.thread_id), run.run_id)
-        return is_idle or self._journal._writer.janitor.is_free(run)
+        return is_idle or self._journal._writer.dead_owners.owner_is_gone(run)
 
-    def _begin(self, besides: list[str]) -> Steps[bool]:
+    def _begin(self, besides: list[str]) -> Effects[bool]:
         try:
             begin = partial(self._begin_here, besides)
-            has_begun: bool = yield Do(begin, lambda: to_its_end(self._journal._off_loop(begin)))
+            has_begun: bool = yield Effect(begin, lambda: run_shielded(self._journal._off_loop(begin)))
             return has_begun
         except BaseException:
             # Cancelled in the middle: the run may have begun, and nobody would ever end it.

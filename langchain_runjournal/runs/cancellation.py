@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from ..common.twins import Steps, later, now, wait_for
+from ..common.twins import Effects, run_async, run_sync, wait_for
 from ..events import CONTINUES, Run
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _AGAIN: Final = 1.0
 """Seconds, at least, between one cancellation and the next."""
 
 
-class Started:
+class RunControl:
     """A run in a task of its own."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Started:
         return max(0.0, self._deadline - time.monotonic()) if self.is_asked else self.grace
 
 
-class Leftovers:
+class RunningThreads:
     """What still goes on in other threads when a run has ended: nobody can interrupt it there."""
 
     thread = 0
@@ -144,8 +144,8 @@ class Leftovers:
             self.done.set_result(None)
 
 
-def _shut_down(journal: RunJournal) -> Steps[None]:
-    going: list[Started] = []
+def _shut_down(journal: RunJournal) -> Effects[None]:
+    going: list[RunControl] = []
 
     def no_more() -> None:
         journal._capture.is_closing = True
@@ -167,12 +167,12 @@ def _shut_down(journal: RunJournal) -> Steps[None]:
 
 def shut_down(journal: RunJournal) -> None:
     """Stop all runs that this process has started, and wait until they are settled."""
-    now(_shut_down(journal))
+    run_sync(_shut_down(journal))
 
 
 async def ashut_down(journal: RunJournal) -> None:
     """Same as `shut_down`, without blocking the loop."""
-    await later(_shut_down(journal))
+    await run_async(_shut_down(journal))
 
 
 def refuse(node: Node | None) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..errors import ChunksGone
-from .readers import Guest, Guests
+from .readers import Reader, Readers
 
 _ROOM: Final = 64
 """How many chunks a slow reader may be behind, until the run waits for it."""
@@ -23,12 +23,12 @@ _UNREAD: Final = 1_000
 class Pipe:
     """From one run to one reader, both on the same event loop."""
 
-    def __init__(self, run_id: str, guests: Guests) -> None:
+    def __init__(self, run_id: str, guests: Readers) -> None:
         self._run_id = run_id
         self._guests = guests
         self._loop = asyncio.get_running_loop()
         self._chunks: deque[Any] = deque()
-        self._guest: Guest | None = None
+        self._guest: Reader | None = None
         self._gone: str | None = None
         """Why there is nothing to read any more."""
         self._is_over = False
@@ -56,14 +56,14 @@ class Pipe:
         if self._news is not None:
             _wake(self._news)
 
-    def read(self) -> Reader:
+    def read(self) -> ChunkReader:
         """The one reader. Raises `ChunksGone`."""
         if self._gone is None and self._guest is not None:
             raise ChunksGone(run_id=self._run_id, reason="somebody reads them already")
         if self._gone is not None:
             raise ChunksGone(run_id=self._run_id, reason=self._gone)
         self._guest = self._guests.come(partial(self.let_go, "their reader has gone"))
-        return Reader(self, self._guest)
+        return ChunkReader(self, self._guest)
 
     def let_go(self, why: str) -> None:
         """Nobody reads any more: the run goes on without waiting."""
@@ -105,14 +105,14 @@ class Pipe:
             self.let_go("nobody has them")
 
 
-class Reader:
+class ChunkReader:
     """See `RunHandle.stream`."""
 
-    def __init__(self, pipe: Pipe, guest: Guest) -> None:
+    def __init__(self, pipe: Pipe, guest: Reader) -> None:
         self._pipe = pipe
         self._guest = guest
 
-    def __aiter__(self) -> Reader:
+    def __aiter__(self) -> ChunkReader:
         return self
 
     async def __anext__(self) -> Any:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .cancellation import Started
+from .cancellation import RunControl
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,19 +20,19 @@ _MOMENT: Final = 1.0
 """Seconds in which whoever was cancelled may come again."""
 
 
-class Guests:
+class Readers:
     """Those of one run."""
 
-    def __init__(self, started: Started, *, stops: bool) -> None:
+    def __init__(self, started: RunControl, *, stops: bool) -> None:
         self._started = started
         self._stops = stops
         self._count = 0
         self._loop = asyncio.get_running_loop()
 
-    def come(self, on_leave: Callable[[], None] | None = None) -> Guest:
+    def come(self, on_leave: Callable[[], None] | None = None) -> Reader:
         """One more. `on_leave` is called when it goes away before the run is over."""
         self._count += 1
-        return Guest(self, self._loop, on_leave)
+        return Reader(self, self._loop, on_leave)
 
     def go(self, *, early: bool) -> None:
         """One less."""
@@ -41,10 +41,10 @@ class Guests:
             self._started.ask("disconnect")
 
 
-class Guest:
+class Reader:
     """One of them. Whatever it does is done on the loop of the run; each step that it takes, inside of ``with guest:``."""
 
-    def __init__(self, guests: Guests, loop: asyncio.AbstractEventLoop, on_leave: Callable[[], None] | None) -> None:
+    def __init__(self, guests: Readers, loop: asyncio.AbstractEventLoop, on_leave: Callable[[], None] | None) -> None:
         self._guests = guests
         self._loop = loop
         self._on_leave = on_leave

@@ -21,16 +21,16 @@ from langgraph.pregel import Pregel
 from ..capture.calling_graph import INSIDE
 from ..capture.graph_identity import identity, identity_of
 from ..common.arguments import choice, seconds, thread
-from ..common.twins import begin, later
+from ..common.twins import begin, run_async
 from ..errors import InvalidArgument, JournalClosing, RunNotFound
 from ..events import Cause, Event, Run, RunStatus
 from ..settle.attach import attach, check_graph, handlers_of
 from ..settle.resume import TAKES_UP
 from ..settle.saver import JournalSaver
-from .admission import IfBusy, Seat
-from .cancellation import Started
+from .admission import Admission, IfBusy
+from .cancellation import RunControl
 from .chunk_pipe import Pipe
-from .readers import Guests
+from .readers import Readers
 from .task import Task
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _BACK: Final = 100
 class RunHandle:
     """A run in a task of its own, as whoever started it sees it. Losing it does not disturb the run."""
 
-    def __init__(self, journal: RunJournal, started: Started, pipe: Pipe, guests: Guests) -> None:
+    def __init__(self, journal: RunJournal, started: RunControl, pipe: Pipe, guests: Readers) -> None:
         self._journal = journal
         self._started = started
         self._pipe = pipe
@@ -106,7 +106,7 @@ class RunHandle:
 class _Events:
     """See `RunHandle.events`."""
 
-    def __init__(self, journal: RunJournal, run_id: str, after: int, guests: Guests) -> None:
+    def __init__(self, journal: RunJournal, run_id: str, after: int, guests: Readers) -> None:
         self._follow = partial(journal.afollow, run_id)
         self._after = after
         self._events: AsyncIterator[Event] | None = self._follow(after)
@@ -175,7 +175,7 @@ async def start_run(
     settings = merge_configs(graph.config, config)
     run_id = _run_id(settings)
     thread_id = _thread_id(graph, config, settings)
-    started = Started(journal, run_id, identity(graph), thread_id, grace, timeout)
+    started = RunControl(journal, run_id, identity(graph), thread_id, grace, timeout)
     name, metadata = settings.get("run_name") or started.graph.name, started.about()
     run = Run(run_id=run_id, thread_id=thread_id, name=name, owner=journal.owner_id, metadata=metadata)
 
@@ -184,10 +184,10 @@ async def start_run(
         started.continues = _continued(journal, started, input, settings)
         return started.about()
 
-    seat = Seat(journal, run, about)
-    await later(seat.take(if_busy))
+    seat = Admission(journal, run, about)
+    await run_async(seat.take(if_busy))
     # Nothing is awaited from here until its task is there: in between, nobody would end it.
-    guests = Guests(started, stops=on_disconnect == "stop")
+    guests = Readers(started, stops=on_disconnect == "stop")
     task = Task(graph, started, Pipe(run_id, guests))
     if not task.register():
         seat.give_back()
@@ -252,7 +252,7 @@ def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None,
     return None if thread_id is None else thread("thread_id", thread_id)
 
 
-def _continued(journal: RunJournal, started: Started, input: Any, settings: RunnableConfig) -> str | None:
+def _continued(journal: RunJournal, started: RunControl, input: Any, settings: RunnableConfig) -> str | None:
     """The run that a resume takes up: the one that its config names; the one that waits; or, without an answer, the last."""
     is_answer = type(input).__name__ == "Command"
     if not (input is None or is_answer) or started.thread_id is None:

@@ -20,9 +20,9 @@ from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
 from ..events import run_state as _fold
 from ..settle.attach import handlers_of
-from .cancellation import Started
+from .cancellation import RunControl
 from .chunk_pipe import Pipe
-from .readers import Guest
+from .readers import Reader
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -33,7 +33,7 @@ _SETTLING: Final = 90.0
 class Task:
     """What a run does in its task."""
 
-    def __init__(self, graph: Pregel[Any, Any, Any, Any], started: Started, pipe: Pipe) -> None:
+    def __init__(self, graph: Pregel[Any, Any, Any, Any], started: RunControl, pipe: Pipe) -> None:
         self.pipe = pipe
         self._graph = graph
         self._started = started
@@ -143,7 +143,7 @@ class Task:
             self._tell_unbegun()
             self._give_back(None)
 
-    async def begun(self, guest: Guest) -> None:
+    async def begun(self, guest: Reader) -> None:
         """Return when the run has begun. Raises what has kept it from that."""
         started = self._started
         if started.task is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..common.twins import Steps, off_loop
+from ..common.twins import Effects, off_loop
 from ..journal.run_display import read_if_there
 from ..messages.loading import as_messages
 from .plan import holds
@@ -18,10 +18,10 @@ from .resumed_tasks import about_run
 if TYPE_CHECKING:
     from ..events import Run
     from ..journal.run_journal import RunJournal
-    from .graph_thread import Threads
+    from .graph_thread import GraphThreads
 
 
-def stands_already(journal: RunJournal, threads: Threads, run: Run, reason: str) -> Steps[bool]:
+def stands_already(journal: RunJournal, threads: GraphThreads, run: Run, reason: str) -> Effects[bool]:
     """Whether the thread of a run holds all that it has said. False where its messages have no ids of their own."""
     shape = threads.shape
     state = yield threads.read(str(run.thread_id))

@@ -16,16 +16,16 @@ from ..capture.call_tree import key_of
 from ..capture.calling_graph import Caller, attached_caller
 from ..capture.handler import JournalCallbackHandler
 from ..capture.lessons import get_to_know
-from ..capture.thread_slots import Turn
+from ..capture.thread_slots import ThreadSlot
 from ..common.arguments import choice
 from ..common.shared_values import Shared
-from ..common.twins import Steps, begin, later, now, quiet_context, to_its_end
+from ..common.twins import Effects, begin, context_without_run, run_async, run_shielded, run_sync
 from ..errors import InvalidArgument, NotAttachable
 from ..journal.run_journal import RunJournal
 from ..messages.answers import Answers
 from .attached_graph import attachments_of, with_attachments
 from .attachment import Attachment, Settle
-from .schedule import Turns
+from .schedule import SettlementSchedule
 from .settler import warn_of
 
 logger = logging.getLogger("langchain_runjournal")
@@ -126,7 +126,7 @@ class _Settling(Shared, BaseCallbackHandler):
     def __deepcopy__(self, memo: dict[int, Any]) -> _Settling:
         return self  # in a config that a program copies
 
-    def _attend(self, serialized: Any, inputs: Any, run_id: UUID, about: dict[str, Any]) -> Steps[None] | None:
+    def _attend(self, serialized: Any, inputs: Any, run_id: UUID, about: dict[str, Any]) -> Effects[None] | None:
         """What has to be done before this run, if it is one that brings a new message to a thread."""
         if self._is_in_the_middle():
             return None
@@ -142,7 +142,7 @@ class _Settling(Shared, BaseCallbackHandler):
         if caller.saver is None or caller.thread_id is None:
             return None
         turns = self._attachment.turns(caller.graph, caller.saver)
-        turn = Turn(caller.thread_id, caller.identity, turns, self._mode, node.key)
+        turn = ThreadSlot(caller.thread_id, caller.identity, turns, self._mode, node.key)
         turn.resumes = inputs is None or type(inputs).__name__ == "Command"
         turn.branches = bool(caller.checkpoint_id)
         self._capture.threads.enter(node.root, turn)
@@ -163,7 +163,7 @@ class _Settling(Shared, BaseCallbackHandler):
             node.owner.on_chain_error(error, run_id=run_id)
         self._capture.tracker.do(partial(self._capture.conclude, key, None, "cut off before it began"))
 
-    def _complete(self, outputs: Any, run_id: UUID) -> Steps[None] | None:
+    def _complete(self, outputs: Any, run_id: UUID) -> Effects[None] | None:
         """A run has ended well: words that were shown may be missing in its thread all the same."""
         key = key_of(run_id)
         node = None if self._is_in_the_middle() else self._capture.tracker.nodes.get(key)
@@ -172,7 +172,7 @@ class _Settling(Shared, BaseCallbackHandler):
             node.owner.on_chain_end(outputs, run_id=run_id)
         return None if self._capture.unsettled(key) is None else self._conclude(None, run_id)
 
-    def _conclude(self, error: BaseException | None, run_id: UUID) -> Steps[None] | None:
+    def _conclude(self, error: BaseException | None, run_id: UUID) -> Effects[None] | None:
         key = key_of(run_id)
         if self._is_in_the_middle():
             # Nothing can be waited for here: it is done before the next turn.
@@ -185,11 +185,11 @@ class _Settling(Shared, BaseCallbackHandler):
         root = self._capture.unsettled(key)
         if root is None or root.turn is None or not self._is_ours(root.caller):
             return None
-        turns: Turns = root.turn.turns
+        turns: SettlementSchedule = root.turn.turns
         return turns.conclude(key)
 
     def _is_in_the_middle(self) -> bool:
-        return self.handler.journal._intake.is_inside()
+        return self.handler.journal._appender.is_inside()
 
 
 class _SettlesNow(_Settling):
@@ -203,7 +203,7 @@ class _SettlesNow(_Settling):
         steps = self._attend(serialized, inputs, run_id, about)
         if steps is not None:
             try:
-                quiet_context().run(now, steps)
+                context_without_run().run(run_sync, steps)
             except Exception as exc:  # noqa: BLE001 - the program gets its own exception from LangGraph
                 warn_of(exc, _NOT_BEFORE, run_id)
             except BaseException as exc:
@@ -216,9 +216,9 @@ class _SettlesNow(_Settling):
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
         self._work(self._conclude(error, run_id))
 
-    def _work(self, steps: Steps[None] | None) -> None:
+    def _work(self, steps: Effects[None] | None) -> None:
         if steps is not None:
-            quiet_context().run(now, steps)
+            context_without_run().run(run_sync, steps)
 
 
 class _SettlesLater(_Settling):
@@ -231,7 +231,7 @@ class _SettlesLater(_Settling):
     async def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> None:
         steps = self._attend(serialized, inputs, run_id, about)
         if steps is not None:
-            prepared = begin(later(steps))
+            prepared = begin(run_async(steps))
             try:
                 await asyncio.shield(prepared)
             except Exception as exc:  # noqa: BLE001 - the program gets its own exception from LangGraph
@@ -239,7 +239,7 @@ class _SettlesLater(_Settling):
             except asyncio.CancelledError as exc:
                 # Over before it has begun, and nobody else will tell: LangChain has not got so far.
                 self._leave(run_id)
-                await to_its_end(self._settle_instead(prepared, exc, run_id))
+                await run_shielded(self._settle_instead(prepared, exc, run_id))
                 raise
             except BaseException as exc:
                 self._break_off(exc, run_id)
@@ -257,7 +257,7 @@ class _SettlesLater(_Settling):
         if not prepared.cancelled() and (problem := prepared.exception()) is not None:
             warn_of(problem, _NOT_BEFORE, run_id)
         if steps is not None:
-            await later(steps)
+            await run_async(steps)
 
     async def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> None:
         await self._work(self._complete(outputs, run_id), run_id)
@@ -265,9 +265,9 @@ class _SettlesLater(_Settling):
     async def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
         await self._work(self._conclude(error, run_id), run_id)
 
-    async def _work(self, steps: Steps[None] | None, run_id: UUID) -> None:
+    async def _work(self, steps: Effects[None] | None, run_id: UUID) -> None:
         if steps is not None:
-            work = begin(later(steps))
+            work = begin(run_async(steps))
             # Cancelled before its first step, with its loop, it would tell nobody.
             tell = partial(self._capture.conclude, key_of(run_id), None, "cut off")
             work.add_done_callback(lambda _: self._capture.tracker.do(tell))

@@ -13,9 +13,9 @@ from langgraph.pregel import Pregel
 from ..capture.graph_identity import identity
 from ..capture.handler import JournalCallbackHandler
 from ..common.shared_values import Shared
-from .graph_thread import Threads
+from .graph_thread import GraphThreads
 from .saver import JournalSaver
-from .schedule import Turns
+from .schedule import SettlementSchedule
 from .settler import Settler
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Attachment(Shared):
         """What its copies are called: a server gives them names of its own."""
         journal._capture.attachments.add(self)
         self._savers: weakref.WeakValueDictionary[int, JournalSaver] = weakref.WeakValueDictionary()
-        self._turns: dict[int, tuple[JournalSaver, Turns]] = {}
+        self._turns: dict[int, tuple[JournalSaver, SettlementSchedule]] = {}
         self._told: set[str] = set()
 
     def saver_around(self, saver: BaseCheckpointSaver[Any]) -> JournalSaver:
@@ -54,11 +54,11 @@ class Attachment(Shared):
             found = self._savers[id(saver)] = JournalSaver(saver, self.journal)
         return found
 
-    def turns(self, graph: Pregel[Any, Any, Any, Any], saver: JournalSaver) -> Turns:
+    def turns(self, graph: Pregel[Any, Any, Any, Any], saver: JournalSaver) -> SettlementSchedule:
         """What settles the threads that a checkpointer keeps for the graph."""
         known = self._turns.pop(id(saver), None)
         if known is None or known[0] is not saver:
-            known = saver, Turns(self.journal, Settler(self.journal, Threads(graph, saver), saver))
+            known = saver, SettlementSchedule(self.journal, Settler(self.journal, GraphThreads(graph, saver), saver))
         self._turns[id(saver)] = known
         while len(self._turns) > _MOST_SAVERS:
             self._turns.pop(next(iter(self._turns)))

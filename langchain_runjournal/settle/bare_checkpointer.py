@@ -16,7 +16,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.base.id import uuid6
 
-from ..common.twins import Do, Steps
+from ..common.twins import Effect, Effects
 from ..errors import NoMessages
 
 _MESSAGES: Final = "messages"
@@ -33,10 +33,10 @@ class BareThread:
         self._what = f"Thread {thread_id!r}"
         self._config: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 
-    def add(self, ours: BaseMessage, planned: Callable[[list[Any], Any], list[Any]]) -> Steps[bool]:
+    def add(self, ours: BaseMessage, planned: Callable[[list[Any], Any], list[Any]]) -> Effects[bool]:
         """Add a message, and whatever is `planned` to stand before it. False if it may not be, or stands there."""
         saver, config = self._saver, self._config
-        found = yield Do(partial(saver.get_tuple, config), partial(saver.aget_tuple, config))
+        found = yield Effect(partial(saver.get_tuple, config), partial(saver.aget_tuple, config))
         if found is None:
             raise NoMessages(what=self._what, reason="it has no checkpoint in this checkpointer")
         writes = found.pending_writes or []
@@ -50,7 +50,7 @@ class BareThread:
         step = found.metadata.get("step", -1) + 1
         metadata: Any = {"source": "update", "step": step, "parents": found.metadata.get("parents", {})}
         put = (found.config, checkpoint, metadata, versions)
-        yield Do(partial(saver.put, *put), partial(saver.aput, *put))
+        yield Effect(partial(saver.put, *put), partial(saver.aput, *put))
         return True
 
     def _messages(self, found: Any) -> list[Any]:

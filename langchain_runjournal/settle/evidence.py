@@ -11,11 +11,11 @@ from ..events import GRAPH, Event, Run, RunStatus
 from ..journal.tool_evidence import Call, Evidence
 from ..messages import transcript as _transcript
 from ..messages.loading import load
-from ..messages.tool_pairs import Known, Request, walk
+from ..messages.tool_pairs import CallKnowledge, Request, walk
 from .plan import NOTHING_APPLIED
 
 
-class About:
+class SettlementEvidence:
     """One run, read once."""
 
     def __init__(self, run: Run, thread_id: str, events: Sequence[Event], reason: str, *, late: bool = False) -> None:
@@ -56,8 +56,8 @@ class About:
         self.cuts: dict[int, Data] = {}
         """By the same place, what its event says of an answer that was cut off."""
         self._evidence = Evidence(run_id, events, reason)
-        self._nothing = Known(run_id=run_id, cause=reason)
-        self._elsewhere: dict[Call, Known] = {}
+        self._nothing = CallKnowledge(run_id=run_id, cause=reason)
+        self._elsewhere: dict[Call, CallKnowledge] = {}
         self._inside: dict[Call, Any] = {}
         self.unknown: set[Call] = set()
         """What was asked, and neither this run knows nor anybody else who has been asked."""
@@ -85,7 +85,7 @@ class About:
                 self.cuts[len(self.transcript)] = one.cut
             self.transcript += found
 
-    def ask(self, message: Any, request: Request) -> Known:
+    def ask(self, message: Any, request: Request) -> CallKnowledge:
         """Return what is known of a call; note the call as unknown if the run says nothing about it."""
         call = message.id, str(request.id)
         known = self._evidence.known(call) or self._elsewhere.get(call)
@@ -102,7 +102,7 @@ class About:
                 if slot.result is not None and not slot.synthetic:
                     self._inside[messages[place].id, str(slot.request.id)] = messages[slot.result]
 
-    def learn(self, found: Mapping[Call, Known]) -> None:
+    def learn(self, found: Mapping[Call, CallKnowledge]) -> None:
         """Take what the journal says elsewhere about the unknown calls."""
         self._elsewhere |= {call: found.get(call, self._nothing) for call in self.unknown}
         self.unknown.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..common.twins import Steps, make_durable, off_loop
+from ..common.twins import Effects, make_durable, off_loop
 from ..errors import CheckpointFenced, RunFenced
 from ..events import Run
 
@@ -24,7 +24,7 @@ _TRIES: Final = 3
 
 def ready_to_write(
     saver: JournalSaver, thread_id: str, config: Mapping[str, Any], tell: Callable[[Exception | None], None]
-) -> Steps[None]:
+) -> Effects[None]:
     """Make the journal durable, and raise `CheckpointFenced` if the run that writes has been taken over.
 
     `tell` hears what has kept the journal from being durable, if anything. A question that the store cannot answer is no
@@ -48,12 +48,12 @@ def ready_to_write(
 
 def why_not_ours(journal: RunJournal, run: Run) -> str | None:
     """Why this journal does not settle a run that it began: it belongs to another one by now. None for any other run."""
-    lane = journal._intake.lanes.get(run.run_id)
-    is_taken = lane is not None and lane.seq > 0 and run.owner not in (None, journal.owner_id)
+    buffer = journal._appender.buffers.get(run.run_id)
+    is_taken = buffer is not None and buffer.seq > 0 and run.owner not in (None, journal.owner_id)
     return "another process has taken it over, and settles it" if is_taken else None
 
 
-def still_ours(journal: RunJournal, run: Run) -> Steps[None]:
+def still_ours(journal: RunJournal, run: Run) -> Effects[None]:
     """Raise `CheckpointFenced` if a run that was this journal's when its settlement began has been taken over since."""
     if run.owner == journal.owner_id:
         question = Question(journal, [run.run_id])
@@ -87,8 +87,8 @@ class Question:
 
     def _is_fenced(self, run_id: str) -> bool:
         journal = self._journal
-        lane = journal._intake.lanes.get(run_id)
-        if lane is not None and isinstance(lane.shut, RunFenced):
+        buffer = journal._appender.buffers.get(run_id)
+        if buffer is not None and isinstance(buffer.shut, RunFenced):
             return True
         owner_of = getattr(journal._store, "owner_of", None)
         if owner_of is None:
@@ -98,7 +98,7 @@ class Question:
             owner = owner_of(run_id)
         if owner is None:
             # Deleted, if anything of it has ever been stored: the thread was deleted with it, and must not come back.
-            return lane is not None and lane.base > 0
+            return buffer is not None and buffer.base > 0
         return bool(owner != journal.owner_id)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from langgraph.func import entrypoint
 
-from ..common.twins import Do
+from ..common.twins import Effect
 from ..messages.forms import element_of, plain
 
 if typing.TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _parameter(node: Any) -> Any:
         return None
 
 
-def reading(graph: Any, config: Any) -> Do[Any]:
+def reading(graph: Any, config: Any) -> Effect[Any]:
     """The state of a thread of an entrypoint, with what it has saved in the place of what it has returned."""
 
     def together(state: Any, found: Any) -> Any:
@@ -148,4 +148,4 @@ def reading(graph: Any, config: Any) -> Do[Any]:
         found: Awaitable[Any] | None = graph.checkpointer.aget_tuple(state.config) if state.created_at else None
         return together(state, await found if found is not None else None)
 
-    return Do(now, later)
+    return Effect(now, later)

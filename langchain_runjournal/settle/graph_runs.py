@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..capture.graph_identity import identity_of
-from ..common.twins import Steps, off_loop
+from ..common.twins import Effects, off_loop
 from ..events import Run
 from ..journal.run_display import read_if_there
-from .graph_thread import Threads
+from .graph_thread import GraphThreads
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -32,7 +32,7 @@ _WOULD_LOSE: Final = (
 class GraphRuns:
     """The runs of one graph, among those of a journal."""
 
-    def __init__(self, journal: RunJournal, threads: Threads) -> None:
+    def __init__(self, journal: RunJournal, threads: GraphThreads) -> None:
         self._journal = journal
         self._threads = threads
 
@@ -56,7 +56,7 @@ class GraphRuns:
             return _ATTACHED.format(theirs.name)
         return None if theirs.is_named or adopt else _AMBIGUOUS.format(theirs.name)
 
-    def continue_thread_of(self, run: Run) -> Steps[bool]:
+    def continue_thread_of(self, run: Run) -> Effects[bool]:
         """Whether the checkpointer of this graph holds what the run has written: then a new message goes on behind it."""
         events = yield off_loop(self._journal, partial(read_if_there, self._journal, run.run_id))
         about = [event.data for event in events if event.kind == "run.checkpoint"]
@@ -66,7 +66,7 @@ class GraphRuns:
         state = yield self._threads.read(str(run.thread_id), checkpoint_id=written)
         return state.created_at is not None
 
-    def would_lose(self, run: Run) -> Steps[str | None]:
+    def would_lose(self, run: Run) -> Effects[str | None]:
         """Why the thread of a run of another version must not be written through this graph; None if it may be."""
         if identity_of(run).is_exactly(self._threads.identity):
             return None

@@ -17,7 +17,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Overwrite, StateUpdate
 
 from ..capture.graph_identity import identity, is_own, own_channels
-from ..common.twins import Do
+from ..common.twins import Effect
 from ..messages import forms as _forms
 from .attached_graph import with_attachments
 from .functional_api import END, PREVIOUS, Saved, function_of, reading
@@ -31,7 +31,7 @@ CLEAR: Final = (StateUpdate(None, "__end__"),)
 """The superstep that keeps what finished tasks have written, and drops the tasks that have not finished."""
 
 
-class Shape:
+class MessagesChannel:
     """Where a graph keeps its messages, and in which form. `problem` says why they cannot be written, if so."""
 
     def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
@@ -141,7 +141,7 @@ def _way_in(builder: Any, channel: str) -> str | None:
     return _START if takes else None
 
 
-class Threads:
+class GraphThreads:
     """The threads of a graph, read and written without anybody's callbacks."""
 
     def __init__(self, graph: Pregel[Any, Any, Any, Any], saver: Any = None) -> None:
@@ -155,17 +155,17 @@ class Threads:
         self.identity = identity(graph)
         self.name = self.identity.name
         self.channels = own_channels(graph)
-        self.shape = Shape(graph)
+        self.shape = MessagesChannel(graph)
         self.title = self.shape.function.name if self.shape.function is not None else self.name
         """What its program calls it: LangGraph gives all entrypoints one name."""
         self.inner = {
-            name: Shape(inner)
+            name: MessagesChannel(inner)
             for name, inner in graph.get_subgraphs()
             if isinstance(inner, Pregel) and inner.checkpointer is True
         }
         """The graphs in it that remember on their own from turn to turn, by their namespace."""
 
-    def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Do[Any]:
+    def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Effect[Any]:
         """The state of a thread, with what its finished tasks have written, if that can be applied; or what one of its
         checkpoints holds."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
@@ -173,7 +173,7 @@ class Threads:
             return reading(graph, config)
         return state_of(graph, config)
 
-    def unknown_channels(self, thread_id: str) -> Do[list[str]]:
+    def unknown_channels(self, thread_id: str) -> Effect[list[str]]:
         """The channels that a thread holds and the graph does not have: it would write the thread without them."""
         config, saver = _config(thread_id, "", None), cast("Any", self.graph.checkpointer)
         config["configurable"]["checkpoint_ns"] = ""
@@ -185,9 +185,9 @@ class Threads:
         async def later() -> list[str]:
             return unknown(await saver.aget_tuple(config))
 
-        return Do(lambda: unknown(saver.get_tuple(config)), later)
+        return Effect(lambda: unknown(saver.get_tuple(config)), later)
 
-    def peek(self, thread_id: str, namespace: str = "") -> Do[Any]:
+    def peek(self, thread_id: str, namespace: str = "") -> Effect[Any]:
         """What the newest checkpoint of a thread holds, without what finished tasks have written since (None without one),
         and that checkpoint, if it was read by itself.
 
@@ -197,10 +197,10 @@ class Threads:
         saver: Any = self.graph.checkpointer
         if shape.is_delta:
             graph = self.graph
-            return Do(lambda: _stored(graph.get_state(config)), lambda: _alater(graph.aget_state(config), _stored))
+            return Effect(lambda: _stored(graph.get_state(config)), lambda: _alater(graph.aget_state(config), _stored))
         config["configurable"].setdefault("checkpoint_ns", "")
         look = partial(_values, shape)
-        return Do(lambda: look(saver.get_tuple(config)), lambda: _alater(saver.aget_tuple(config), look))
+        return Effect(lambda: look(saver.get_tuple(config)), lambda: _alater(saver.aget_tuple(config), look))
 
     def write(
         self,
@@ -208,10 +208,10 @@ class Threads:
         namespace: str,
         supersteps: Sequence[Sequence[StateUpdate]],
         checkpoint_id: str | None = None,
-    ) -> Do[Any]:
+    ) -> Effect[Any]:
         """Some supersteps, one after the other, behind the newest checkpoint or another one."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
-        return Do(
+        return Effect(
             lambda: graph.bulk_update_state(config, supersteps),
             lambda: graph.abulk_update_state(config, supersteps),
         )
@@ -230,7 +230,7 @@ def _stored(state: Any) -> tuple[Any, Any]:
     return state.values if state.created_at else None, None
 
 
-def _values(shape: Shape, found: Any) -> tuple[Any, Any]:
+def _values(shape: MessagesChannel, found: Any) -> tuple[Any, Any]:
     """The state in a checkpoint, as far as its messages go."""
     if found is None:
         return None, None

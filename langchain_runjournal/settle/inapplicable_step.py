@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..common.twins import Do
+from ..common.twins import Effect
 
 _APPLIES: Final = "apply_writes"
 """The function of LangGraph that applies what tasks have written."""
@@ -21,7 +21,7 @@ def is_inapplicable(error: BaseException) -> bool:
     return False
 
 
-def state_of(graph: Any, config: Any) -> Do[Any]:
+def state_of(graph: Any, config: Any) -> Effect[Any]:
     """The state of a thread, with what its finished tasks have written; without it if that cannot be applied."""
 
     def now() -> Any:
@@ -40,7 +40,7 @@ def state_of(graph: Any, config: Any) -> Do[Any]:
                 raise
             return await graph.aget_state(_pinned(config, await graph.checkpointer.aget_tuple(config)))
 
-    return Do(now, later)
+    return Effect(now, later)
 
 
 def _pinned(config: Any, saved: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ..common.twins import Steps, off_loop
+from ..common.twins import Effects, off_loop
 from ..events import GRAPH, PROBLEM, Run, RunStatus
 from ..journal.run_display import read_if_there, unsettled
 from .graph_runs import GraphRuns
@@ -47,7 +47,7 @@ class Order:
         self._runs = runs
         self._threads = journal._capture.threads
 
-    def hold(self, run: Run, before_run: str | None, older: Older) -> Steps[Verdict | None]:
+    def hold(self, run: Run, before_run: str | None, older: Older) -> Effects[Verdict | None]:
         """Why a run is not settled now, or needs not be; None if it is to be settled. `before_run`: one that is about to
         begin, and has not touched the thread yet."""
         others = yield off_loop(self._journal, partial(self._journal.runs, run.thread_id))
@@ -61,7 +61,7 @@ class Order:
                 return "held", BEHIND.format(first.run_id)
         return (yield from self._behind(run, newer, before_run))
 
-    def _first_before(self, run: Run, newer: set[str], older: Older) -> Steps[Run | None]:
+    def _first_before(self, run: Run, newer: set[str], older: Older) -> Effects[Run | None]:
         """The oldest run that holds this one."""
         found: list[Run] = yield off_loop(self._journal, partial(unsettled, self._journal, run.thread_id))
         for other in found:
@@ -71,24 +71,24 @@ class Order:
                 return other
         return None
 
-    def _holds(self, other: Run, older: Older) -> Steps[bool]:
+    def _holds(self, other: Run, older: Older) -> Effects[bool]:
         has_graph = GRAPH in other.metadata
         if self._threads.has_passed(other.run_id) or not self._runs.are_of(other) or PROBLEM in other.metadata:
             return False
         if self._runs.refuse(other, adopt=True) is not None:
             return False  # another graph settles it, which is attached here as well
-        lane = self._journal._intake.lanes.get(other.run_id)
-        if lane is not None and lane.ended and other.status == RunStatus.RUNNING:
+        buffer = self._journal._appender.buffers.get(other.run_id)
+        if buffer is not None and buffer.ended and other.status == RunStatus.RUNNING:
             return False  # the store could not be told of its end yet
         if older != "all" or not has_graph:
-            is_free = partial(self._journal._writer.janitor.is_free, other)
+            is_free = partial(self._journal._writer.dead_owners.owner_is_gone, other)
             is_taken = other.status == RunStatus.RUNNING and not (yield off_loop(self._journal, is_free))
             # While a run that only a handler records goes on, the journal cannot tell whether it writes the thread.
             if is_taken != (older == "taken") or (is_taken and not has_graph):
                 return False
         return (yield from self._runs.would_lose(other)) is None
 
-    def _behind(self, run: Run, newer: list[Run], before_run: str | None) -> Steps[Verdict | None]:
+    def _behind(self, run: Run, newer: list[Run], before_run: str | None) -> Effects[Verdict | None]:
         """What newer runs of the thread, the newest first, mean for this one."""
         for other in newer:
             if other.run_id == before_run:
@@ -100,7 +100,7 @@ class Order:
             if self._threads.waits(str(run.thread_id), other.run_id):
                 continue  # for this
             if other.status == RunStatus.RUNNING:
-                is_free = partial(self._journal._writer.janitor.is_free, other)
+                is_free = partial(self._journal._writer.dead_owners.owner_is_gone, other)
                 if (yield off_loop(self._journal, is_free)) or (yield from self._waits_elsewhere(other)):
                     continue
                 # It may have ended since it was listed, and have been pruned.
@@ -116,7 +116,7 @@ class Order:
                 return "moved_on", f"run {other.run_id} came after it"
         return None
 
-    def _waits_elsewhere(self, other: Run) -> Steps[bool]:
+    def _waits_elsewhere(self, other: Run) -> Effects[bool]:
         """Whether a newer run of another process has not begun to work: a new message does not before the older runs are
         settled, and until then its journal holds nothing but the message."""
         if other.owner == self._journal.owner_id or GRAPH not in other.metadata:
@@ -125,7 +125,7 @@ class Order:
         said = {event.kind for event in (yield off_loop(self._journal, read))}
         return "llm.human.input" in said and said <= _BEFORE_WORK
 
-    def _took_up(self, other: Run) -> Steps[bool]:
+    def _took_up(self, other: Run) -> Effects[bool]:
         """Whether a newer run that is not settled goes on where older ones were cut off: it stands for them, then."""
         events = yield off_loop(self._journal, partial(read_if_there, self._journal, other.run_id))
         wrote = any(event.kind == "run.checkpoint" and not event.data.get("before") for event in events)

@@ -39,7 +39,7 @@ class _Write:
     over: Future[None] = field(default_factory=Future)
 
 
-class Traffic:
+class PendingWrites:
     """The writes of one saver that are under way, in all threads and loops.
 
     Without a lock: a generator that is collected as garbage may write a checkpoint at any time, also in the middle of this.
@@ -133,15 +133,15 @@ async def insist(write: Callable[[], Awaitable[_T]]) -> _T:
 class _Look:
     """A look at a thread, in each of the next turns of a loop: whether any write to it begins there."""
 
-    def __init__(self, traffic: Traffic, thread_id: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._traffic, self._thread_id, self._loop = traffic, thread_id, loop
+    def __init__(self, traffic: PendingWrites, thread_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._pending_writes, self._thread_id, self._loop = traffic, thread_id, loop
         self.quiet = True
         self.over: Future[None] = Future()
         with contextlib.suppress(RuntimeError):  # it has been closed in between
             loop.call_soon_threadsafe(self._turn, _TURNS)
 
     def _turn(self, left: int) -> None:
-        if self._traffic.of(self._thread_id):
+        if self._pending_writes.of(self._thread_id):
             self.quiet = False
             left = 0
         if left:
@@ -153,19 +153,19 @@ class _Look:
         return not self.over.done() and self._loop.is_running()
 
 
-class Drain:
+class WriteDrain:
     """What to wait for until a thread is quiet; how to wait is up to the twins."""
 
     def __init__(
         self,
-        traffic: Traffic,
+        traffic: PendingWrites,
         thread_id: str,
         timeout: float | None,
         *,
         here: asyncio.AbstractEventLoop | None = None,
         turning: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._traffic, self._thread_id = traffic, thread_id
+        self._pending_writes, self._thread_id = traffic, thread_id
         self._here = here
         """The loop that does not turn, because we are on it and block it."""
         self._turning = (turning,)
@@ -176,7 +176,7 @@ class Drain:
 
     def waits(self) -> Iterator[tuple[list[Future[None]], float]]:
         """Futures to wait for, and the seconds after which to go on all the same."""
-        traffic, thread_id = self._traffic, self._thread_id
+        traffic, thread_id = self._pending_writes, self._thread_id
         while True:
             left = self._deadline - time.monotonic()
             writes = traffic.of(thread_id)

@@ -24,13 +24,13 @@ from ..capture.callback_data import Data
 from ..messages.call_ids import with_ids
 from ..messages.cut_answers import decided_in, marked_as_cut
 from ..messages.partial import MARK, origin_of
-from ..messages.tool_pairs import Known, Request, answer, is_ai, open_requests, requests, walk
+from ..messages.tool_pairs import CallKnowledge, Request, answer, is_ai, open_requests, requests, walk
 from ..messages.transcript import Task
 
 _NAMES: Final = uuid.UUID("6d2e2c7a-62a4-5f0e-9d0c-0d5a3a2f4f51")
 NOTHING_APPLIED: Final = -2
 """The step of LangGraph's empty checkpoint: a run that has stored no superstep has applied nothing."""
-Ask = Callable[[Any, Request], Known]
+Ask = Callable[[Any, Request], CallKnowledge]
 """What is known of a call, asked with the message that asks for it."""
 
 
@@ -100,7 +100,7 @@ def plan(
         if _is_answerable(request):
             found.add.append(answer(recent[at], request, ask(recent[at], request)))
     if by_id:
-        found.add += come_in(thread, ask, run_id)
+        found.add += late_results(thread, ask, run_id)
     last = _last(transcript, stands, tasks, applied=applied)
     left = _tasks_left(thread, transcript, stands, tasks, step)
     for place, message in enumerate(transcript):
@@ -226,7 +226,7 @@ def _is_answerable(request: Request) -> bool:
     return bool(request.id) and bool(request.name)
 
 
-def come_in(thread: Sequence[Any], ask: Ask, run_id: str) -> list[Any]:
+def late_results(thread: Sequence[Any], ask: Ask, run_id: str) -> list[Any]:
     """The real results that have come in since the thread was given made-up ones. They may stand anywhere: each takes the
     place of the one that was made up."""
     found: list[Any] = []

@@ -16,15 +16,15 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ..common.arguments import thread
-from ..common.twins import Steps, later, now, off_loop, quiet_context, to_its_end
+from ..common.twins import Effects, context_without_run, off_loop, run_async, run_shielded, run_sync
 from ..errors import InvalidArgument, NoMessages
 from ..events import CAUSES, Cause, RunStatus
 from ..messages.forms import known_again
 from ..messages.loading import as_messages, load
 from ..messages.partial import origin_of, partial_message
-from ..messages.tool_pairs import Known
+from ..messages.tool_pairs import CallKnowledge
 from .bare_checkpointer import BareThread
-from .graph_thread import Threads
+from .graph_thread import GraphThreads
 from .plan import plan
 from .saver import JournalSaver
 from .supersteps import cleared, is_left, supersteps
@@ -55,7 +55,7 @@ def record_partial_ai_message(
     no breakpoint) or, as far as the journal of an attached graph knows, a run is going on. No other message is changed. An
     attached graph does all of this by itself.
     """
-    return quiet_context().run(now, _record(target, _thread_of(config), _checked(message), cause))
+    return context_without_run().run(run_sync, _record(target, _thread_of(config), _checked(message), cause))
 
 
 async def arecord_partial_ai_message(
@@ -66,10 +66,10 @@ async def arecord_partial_ai_message(
     cause: Cause = "stop",
 ) -> bool:
     """Same as :func:`record_partial_ai_message`, without blocking the loop. Once begun, it is brought to its end."""
-    return await to_its_end(later(_record(target, _thread_of(config), _checked(message), cause)))
+    return await run_shielded(run_async(_record(target, _thread_of(config), _checked(message), cause)))
 
 
-def _record(target: Any, thread_id: str, message: AIMessage, cause: str) -> Steps[bool]:
+def _record(target: Any, thread_id: str, message: AIMessage, cause: str) -> Effects[bool]:
     if cause not in CAUSES:
         raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
     ours = _partial_of(message, thread_id, cause)
@@ -84,18 +84,18 @@ def _record(target: Any, thread_id: str, message: AIMessage, cause: str) -> Step
     raise InvalidArgument(name="target", expected="a compiled graph with a checkpointer, or a checkpointer", value=target)
 
 
-def _is_busy(saver: JournalSaver, thread_id: str) -> Steps[bool]:
+def _is_busy(saver: JournalSaver, thread_id: str) -> Effects[bool]:
     runs = yield off_loop(saver.journal, partial(saver.journal.runs, thread_id, None, 10))
     for run in runs:
         if run.status == RunStatus.RUNNING and not (
-            yield off_loop(saver.journal, partial(saver.journal._writer.janitor.is_free, run))
+            yield off_loop(saver.journal, partial(saver.journal._writer.dead_owners.owner_is_gone, run))
         ):
             return True
     return bool(runs) and runs[0].status == RunStatus.PAUSED
 
 
-def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> Steps[bool]:
-    threads = Threads(graph)
+def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> Effects[bool]:
+    threads = GraphThreads(graph)
     if threads.shape.problem is not None:
         raise NoMessages(what=f"The graph {threads.title}", reason=threads.shape.problem)
     state = yield threads.read(thread_id)
@@ -121,11 +121,11 @@ def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> S
     return True
 
 
-def _found(threads: Threads, state: Any) -> list[Any]:
+def _found(threads: GraphThreads, state: Any) -> list[Any]:
     return threads.shape.messages(state.values) or []
 
 
-def _thread(threads: Threads, state: Any, ours: AIMessage) -> list[Any]:
+def _thread(threads: GraphThreads, state: Any, ours: AIMessage) -> list[Any]:
     """The messages of a thread; in a list without ids, ours is known by its words."""
     found = _found(threads, state)
     thread: list[Any] = list(as_messages(found))
@@ -136,7 +136,7 @@ def _thread(threads: Threads, state: Any, ours: AIMessage) -> list[Any]:
 
 def _planned(thread: list[Any], ours: AIMessage, *, cause: str) -> list[Any]:
     """What to add: the answers that are missing, then the message."""
-    known = Known(cause=cause)
+    known = CallKnowledge(cause=cause)
     return plan(thread, [ours], lambda message, request: known, run_id="", applied=True).add
 
 

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..capture import callback_data as _translate
-from ..common.twins import Steps, off_loop
+from ..common.twins import Effects, off_loop
 from ..journal.tool_evidence import Call, look_up
 from ..messages.loading import as_messages
-from ..messages.tool_pairs import Known, Request
-from .graph_thread import CLEAR, Shape, Threads
+from ..messages.tool_pairs import CallKnowledge, Request
+from .graph_thread import CLEAR, GraphThreads, MessagesChannel
 from .repair_plan import Given, Mended, given_in, is_broken, mend, rewritten, wanted
 from .supersteps import cleared, is_left
 
@@ -48,12 +48,12 @@ class Mending:
 class Mender:
     """Answers the open requests in the threads of one graph."""
 
-    def __init__(self, journal: RunJournal, threads: Threads) -> None:
+    def __init__(self, journal: RunJournal, threads: GraphThreads) -> None:
         self._journal = journal
         self._threads = threads
         self._warned = False
 
-    def broken(self, thread_id: str, inputs: Any) -> Steps[tuple[list[str], Any]]:
+    def broken(self, thread_id: str, inputs: Any) -> Effects[tuple[list[str], Any]]:
         """The namespaces of a thread that have open requests which the new input does not answer itself; and its newest
         checkpoint, where that was read. One read each."""
         found, first = [], None
@@ -65,7 +65,7 @@ class Mender:
                     found.append(namespace)
         return found, first
 
-    def mend(self, thread_id: str, namespace: str = "", inputs: Any = None, state: Any = None) -> Steps[Mending]:
+    def mend(self, thread_id: str, namespace: str = "", inputs: Any = None, state: Any = None) -> Effects[Mending]:
         """Answer what is open in a thread, or in a namespace of it. `state` is its state, where that was just read."""
         shape = self._threads.inner[namespace] if namespace else self._threads.shape
         if state is None:
@@ -77,7 +77,7 @@ class Mender:
         found, given = shape.messages(state.values) or [], _given(inputs)
         thread = as_messages(found)
         known = yield from self._known(thread_id, wanted(thread, given))
-        done = mend(thread, lambda message, request: known.get((message.id, str(request.id)), Known()), given)
+        done = mend(thread, lambda message, request: known.get((message.id, str(request.id)), CallKnowledge()), given)
         if not done.added and not done.moved and not done.named:
             return Mending(state=state)
         step, problem = _step(shape, state.values, found, done)
@@ -98,9 +98,9 @@ class Mender:
         )
         return Mending(messages=tuple(done.added), state=state)
 
-    def _known(self, thread_id: str, asked: Sequence[tuple[Any, Request]]) -> Steps[Mapping[Call, Known]]:
+    def _known(self, thread_id: str, asked: Sequence[tuple[Any, Request]]) -> Effects[Mapping[Call, CallKnowledge]]:
         calls: list[Call] = [(message.id, str(request.id)) for message, request in asked]
-        found: Mapping[Call, Known] = {}
+        found: Mapping[Call, CallKnowledge] = {}
         if calls:
             found = yield off_loop(self._journal, partial(look_up, self._journal, thread_id, calls))
         return found
@@ -115,7 +115,7 @@ def _given(inputs: Any) -> Given:
     return _NOTHING if inputs is None else given_in(_translate.input_messages(inputs) or ())
 
 
-def _is_broken(shape: Shape, values: Any, inputs: Any) -> bool:
+def _is_broken(shape: MessagesChannel, values: Any, inputs: Any) -> bool:
     found = shape.messages(values)
     if not found or shape.problem_with(values) is not None:
         return False
@@ -129,7 +129,7 @@ def _is_broken(shape: Shape, values: Any, inputs: Any) -> bool:
     return not replaces and is_broken(thread, _given(inputs))
 
 
-def _step(shape: Shape, values: Any, found: list[Any], done: Mended) -> tuple[Any, str | None]:
+def _step(shape: MessagesChannel, values: Any, found: list[Any], done: Mended) -> tuple[Any, str | None]:
     """The superstep that writes what is missing; or why there is none."""
     problem = shape.unwritable(found, done.added)
     if problem is not None:
@@ -142,7 +142,7 @@ def _step(shape: Shape, values: Any, found: list[Any], done: Mended) -> tuple[An
     return shape.rewrite(values, rewritten(found, done, write)), None
 
 
-def _is_kept(shape: Shape, values: Any, thread: list[Any], done: Mended, given: Given) -> bool:
+def _is_kept(shape: MessagesChannel, values: Any, thread: list[Any], done: Mended, given: Given) -> bool:
     """Whether the thread is as it should be. At its end a reducer has had its say; elsewhere every message is compared."""
     kept = as_messages(shape.messages(values) or [])
     if is_broken(kept, given):

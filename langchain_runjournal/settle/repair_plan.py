@@ -15,12 +15,12 @@ from ..capture.callback_data import Data
 from ..guard.projection import is_whole
 from ..messages.call_ids import with_ids
 from ..messages.partial import origin_of
-from ..messages.tool_pairs import Known, Request, answer, is_tool, walk
+from ..messages.tool_pairs import CallKnowledge, Request, answer, is_tool, walk
 
 _ALL: Final = "__remove_all__"
 _NO_ID: Final = frozenset({"", "None"})
 """What the id of a result is read as that has none."""
-Ask = Callable[[Any, Request], Known]
+Ask = Callable[[Any, Request], CallKnowledge]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from ..journal.run_journal import RunJournal
-    from .schedule import Turns
+    from .schedule import SettlementSchedule
 
 RESUME: Final = "__runjournal_resume"
 """In ``config["configurable"]``: the id of the checkpoint that a run of the outermost graph goes on from, shown to it by
@@ -51,7 +51,7 @@ def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
     return {"configurable": configurable}
 
 
-def turns_of(journal: RunJournal, graph: Any) -> Turns:
+def turns_of(journal: RunJournal, graph: Any) -> SettlementSchedule:
     """What settles the runs of a graph. Looked up late: LangGraph takes half a second to import."""
     from . import schedule as _turns
 

@@ -11,31 +11,35 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..common.twins import Steps, off_loop
+from ..common.twins import Effects, off_loop
 from ..events import DELTA, Event, Run
 from ..journal.run_display import read_if_there
 from ..messages import transcript as _transcript
-from .evidence import About
+from .evidence import SettlementEvidence
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
-    from .graph_thread import Threads
+    from .graph_thread import GraphThreads
 
 _RUNS_BACK: Final = 50
 """How many runs of a thread are searched for the beginning of a task."""
 
 
 def about_run(
-    journal: RunJournal, threads: Threads, run: Run, events: Sequence[Event], reason: str, *, late: bool = False
-) -> Steps[About]:
-    """What a run said, by its events, with what earlier runs said in tasks that it took up. `late`: see `About`."""
-    about = About(run, str(run.thread_id), events, reason, late=late)
+    journal: RunJournal, threads: GraphThreads, run: Run, events: Sequence[Event], reason: str, *, late: bool = False
+) -> Effects[SettlementEvidence]:
+    """What a run said, by its events, with what earlier runs said in tasks that it took up.
+
+    `late`: see `SettlementEvidence`."""
+    about = SettlementEvidence(run, str(run.thread_id), events, reason, late=late)
     about.read((yield from said_before(journal, threads, run, events)))
     about.read(_transcript.said(run.run_id, events, reason))
     return about
 
 
-def said_before(journal: RunJournal, threads: Threads, run: Run, events: Sequence[Event]) -> Steps[list[_transcript.Said]]:
+def said_before(
+    journal: RunJournal, threads: GraphThreads, run: Run, events: Sequence[Event]
+) -> Effects[list[_transcript.Said]]:
     """The messages of earlier runs that stand in a graph inside of a task which this run took up, in order."""
     told = [event for event in events if event.kind != DELTA]
     tasks = {event.data["task"] for event in told if "task" in event.data}
@@ -61,7 +65,7 @@ def said_before(journal: RunJournal, threads: Threads, run: Run, events: Sequenc
     return found
 
 
-def _held(threads: Threads, thread_id: str, namespace: str) -> Steps[set[str]]:
+def _held(threads: GraphThreads, thread_id: str, namespace: str) -> Effects[set[str]]:
     """The ids of the messages in the state of a graph inside of a task."""
     try:
         state: Any = yield threads.read(thread_id, namespace)

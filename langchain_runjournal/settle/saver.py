@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ..common.arguments import seconds, thread
-from ..common.twins import later, now
+from ..common.twins import run_async, run_sync
 from ..errors import InvalidArgument
 from ..journal.run_journal import RunJournal
 from .fence import ready_to_write
-from .pending_writes import Drain, Traffic, any_of, insist
+from .pending_writes import PendingWrites, WriteDrain, any_of, insist
 from .resume import RESUME
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     """The saver around which this one is. What is written to it directly, nobody here knows of."""
     delete_runs: bool
     """Whether `delete_thread` deletes the thread's runs as well."""
-    _traffic: Traffic
+    _pending_writes: PendingWrites
     _path: bool
     _apath: bool
 
@@ -66,20 +66,22 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         while isinstance(around, JournalSaver):
             if around.journal is journal:
                 if around is saver and around.delete_runs and not delete_runs:
-                    return cls._around(around.saver, journal, around._traffic, delete_runs)
+                    return cls._around(around.saver, journal, around._pending_writes, delete_runs)
                 return cast("Self", saver)
             around = around.saver
-        return cls._around(saver, journal, Traffic(), delete_runs)
+        return cls._around(saver, journal, PendingWrites(), delete_runs)
 
     def __init__(self, saver: BaseCheckpointSaver[Any], journal: RunJournal, *, delete_runs: bool = True) -> None:
         # `__new__` has done it. It may have given back one that is in use, which must stay as it is.
         pass
 
     @classmethod
-    def _around(cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, traffic: Traffic, delete_runs: bool) -> Self:
+    def _around(
+        cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, traffic: PendingWrites, delete_runs: bool
+    ) -> Self:
         inner: Any = type(saver)
         new: Self = object.__new__(_class_around(cls.__dict__.get("_plain", cls), inner))
-        new.saver, new.journal, new._traffic, new.delete_runs = saver, journal, traffic, delete_runs
+        new.saver, new.journal, new._pending_writes, new.delete_runs = saver, journal, traffic, delete_runs
         return new
 
     def __getattr__(self, name: str) -> Any:
@@ -92,10 +94,10 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         return f"JournalSaver({self.saver!r}, {self.journal!r})"
 
     def __copy__(self) -> Self:
-        return self._around(self.saver, self.journal, self._traffic, self.delete_runs)
+        return self._around(self.saver, self.journal, self._pending_writes, self.delete_runs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self._around(copy.deepcopy(self.saver, memo), self.journal, Traffic(), self.delete_runs)
+        return self._around(copy.deepcopy(self.saver, memo), self.journal, PendingWrites(), self.delete_runs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = type(self).__dict__["_plain"]
@@ -107,7 +109,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
         """The inner saver's, after a flush of the journal. Raises `CheckpointFenced` if another process has the run."""
-        with self._traffic.write(_thread(config)):
+        with self._pending_writes.write(_thread(config)):
             self._based(config)
             self._flush(config)
             stored = self.saver.put(config, checkpoint, metadata, new_versions)
@@ -132,7 +134,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     ) -> None:
         """The inner saver's, after a flush of the journal. Raises `CheckpointFenced` if another process has the run."""
         path = (task_path,) if self._path else ()
-        with self._traffic.write(_thread(config)):
+        with self._pending_writes.write(_thread(config)):
             self._flush(config)
             self.saver.put_writes(config, writes, task_id, *path)
 
@@ -147,7 +149,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         loop = asyncio.get_running_loop()
         thread_id = _thread(config)
 
-        async def to_its_end() -> tuple[_T | None, Exception | None]:
+        async def run_shielded() -> tuple[_T | None, Exception | None]:
             try:
                 try:
                     await self._aflush(config)
@@ -157,9 +159,9 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             except Exception as exc:  # noqa: BLE001 - raised below; or logged, if nobody is there any more
                 return None, exc
 
-        under_way = self._traffic.begin(thread_id, loop)
-        task = loop.create_task(to_its_end())
-        self._traffic.keep(under_way, task)
+        under_way = self._pending_writes.begin(thread_id, loop)
+        task = loop.create_task(run_shielded())
+        self._pending_writes.keep(under_way, task)
         try:
             value, error = await asyncio.shield(task)
         except BaseException:
@@ -189,15 +191,15 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     # --- the journal --------------------------------------------------------------------------------------------------
 
     def _flush(self, config: RunnableConfig) -> None:
-        now(ready_to_write(self, _thread(config), config, self._told))
+        run_sync(ready_to_write(self, _thread(config), config, self._told))
 
     async def _aflush(self, config: RunnableConfig) -> None:
-        await later(ready_to_write(self, _thread(config), config, self._told))
+        await run_async(ready_to_write(self, _thread(config), config, self._told))
 
     def _told(self, problem: Exception | None) -> None:
-        if problem is not None and not self._traffic.broken:
+        if problem is not None and not self._pending_writes.broken:
             logger.warning("checkpoints are written ahead of their journal until it can be written again: %s", problem)
-        self._traffic.broken = problem is not None
+        self._pending_writes.broken = problem is not None
 
     def _based(self, config: RunnableConfig) -> None:
         """Tell the journal behind which checkpoint a run of the outermost graph begins to write."""
@@ -225,20 +227,22 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     def is_same(self, other: JournalSaver) -> bool:
         """Whether both are one to its users: LangGraph makes copies of its own."""
-        return self._traffic is other._traffic
+        return self._pending_writes is other._pending_writes
 
     def drained(self, thread_id: str, timeout: float | None) -> bool:
         """Wait until nothing is being written to a thread by this saver, or about to be: True. False after `timeout`
         seconds, and at once where waiting would be in vain: on the thread of the event loop that has to do the writing.
         """
-        drain = Drain(self._traffic, str(thread_id), seconds("timeout", timeout), here=_running_loop())
+        drain = WriteDrain(self._pending_writes, str(thread_id), seconds("timeout", timeout), here=_running_loop())
         for futures, patience in drain.waits():
             concurrent.futures.wait(futures, patience)
         return drain.quiet
 
     async def adrained(self, thread_id: str, timeout: float | None) -> bool:
         """Same as :meth:`drained`, without blocking the loop. The writes may be those of any loop or thread."""
-        drain = Drain(self._traffic, str(thread_id), seconds("timeout", timeout), turning=asyncio.get_running_loop())
+        drain = WriteDrain(
+            self._pending_writes, str(thread_id), seconds("timeout", timeout), turning=asyncio.get_running_loop()
+        )
         for futures, patience in drain.waits():
             await any_of(futures, patience)
         return drain.quiet
@@ -283,7 +287,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
         """The same around the inner saver's. LangGraph makes one for each run, so all of them count as this one."""
         inner = self.saver.with_allowlist(extra_allowlist)
-        return self if inner is self.saver else self._around(inner, self.journal, self._traffic, self.delete_runs)
+        return self if inner is self.saver else self._around(inner, self.journal, self._pending_writes, self.delete_runs)
 
 
 # --- the class for a saver ----------------------------------------------------------------------------------------------

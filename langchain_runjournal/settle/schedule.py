@@ -18,13 +18,23 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ..capture.run_endings import standing
-from ..capture.thread_slots import Turn
-from ..common.twins import Do, Steps, later, make_durable, now, off_loop, quiet_context, to_its_end, wait_for
+from ..capture.thread_slots import ThreadSlot
+from ..common.twins import (
+    Effect,
+    Effects,
+    context_without_run,
+    make_durable,
+    off_loop,
+    run_async,
+    run_shielded,
+    run_sync,
+    wait_for,
+)
 from ..errors import InvalidArgument, RunNotFound
 from ..events import GRAPH, Event, Run, RunStatus
 from ..journal.run_display import read_what_is_left, unsettled
 from ..journal.tool_evidence import Evidence
-from .graph_thread import Threads
+from .graph_thread import GraphThreads
 from .order import BEHIND, Older, by_thread
 from .settler import Settlement, Settler
 
@@ -52,7 +62,7 @@ _STILL_SETTLING: Final = (
 _GOES_ON: Final = "run %s is going on on thread %s, where another one begins: one of them will lose what it writes"
 
 
-class Turns:
+class SettlementSchedule:
     """The settlements of one graph."""
 
     def __init__(self, journal: RunJournal, settler: Settler) -> None:
@@ -62,7 +72,7 @@ class Turns:
         self._told: set[str] = set()
         """The runs of other graphs that the log has named."""
 
-    def conclude(self, key: int) -> Steps[None]:
+    def conclude(self, key: int) -> Effects[None]:
         """A run has come to an abnormal end: settle its thread, and then tell that it has ended."""
         root = self._capture.unsettled(key)
         if root is None or root.turn is None or root.turn.ending is None:
@@ -91,7 +101,7 @@ class Turns:
             self._capture.tracker.do(tell)
         yield make_durable(self._journal, _SETTLING)
 
-    def _begins_to_settle(self, turn: Turn) -> bool:
+    def _begins_to_settle(self, turn: ThreadSlot) -> bool:
         """Whether the run of a turn is settled by whoever asks: of several, one."""
         mine: list[bool] = []
 
@@ -102,7 +112,7 @@ class Turns:
         self._capture.tracker.do(begin)
         return mine[0]
 
-    def prepare(self, turn: Turn, run_id: str, inputs: Any = None) -> Steps[None]:
+    def prepare(self, turn: ThreadSlot, run_id: str, inputs: Any = None) -> Effects[None]:
         """A new message has come for a thread: settle what was left there, before the graph looks at it."""
         turn.waits = True
         try:
@@ -112,7 +122,7 @@ class Turns:
         finally:
             turn.waits = False
 
-    def _prepare(self, turn: Turn, run_id: str) -> Steps[None]:
+    def _prepare(self, turn: ThreadSlot, run_id: str) -> Effects[None]:
         yield from self._wait_for_others(turn)
         runs: list[Run] = []
         before: list[Run] = []
@@ -149,7 +159,7 @@ class Turns:
                 result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id, late=True)
                 self._note(run, result)
 
-    def _settle_for(self, turn: Turn, run: Run, new_run: str) -> Steps[None]:
+    def _settle_for(self, turn: ThreadSlot, run: Run, new_run: str) -> Effects[None]:
         """Settle an earlier run of the thread before a new one begins, unless it goes on. If somebody else settles it, that
         is waited for."""
         while True:
@@ -171,7 +181,7 @@ class Turns:
             if run.done:
                 return
 
-    def _ours(self, runs: list[Run]) -> Steps[list[Run]]:
+    def _ours(self, runs: list[Run]) -> Effects[list[Run]]:
         """Those that this graph settles before a new message, of the runs of graphs of its name."""
         found: list[Run] = []
         for run in runs:
@@ -188,18 +198,18 @@ class Turns:
                 logger.warning("run %s on thread %s is not settled: %s", run.run_id, run.thread_id, why)
         return found
 
-    def _is_free(self, thread_id: str, run_id: str) -> Steps[bool]:
+    def _is_free(self, thread_id: str, run_id: str) -> Effects[bool]:
         """Whether no other run goes on on a thread, of whatever graph."""
         for run in (yield self._off(partial(unsettled, self._journal, thread_id))):
             if run.status != RunStatus.RUNNING:
                 continue
             if run.run_id != run_id and not self._capture.threads.waits(thread_id, run.run_id):
-                is_dead = self._off(partial(self._journal._writer.janitor.is_free, run))
+                is_dead = self._off(partial(self._journal._writer.dead_owners.owner_is_gone, run))
                 if self._goes_on(run) or not (yield is_dead):
                     return False
         return True
 
-    def take_up(self, turn: Turn) -> Steps[None]:
+    def take_up(self, turn: ThreadSlot) -> Effects[None]:
         """A run takes up one that waited for a human: that one waits no more."""
         yield self._off(partial(self._capture.cut_calls.recall, self._journal, turn.thread_id))
         for run in (yield self._off(partial(self._journal.runs, turn.thread_id, RunStatus.PAUSED, None))):
@@ -207,14 +217,14 @@ class Turns:
                 data = {"status": "completed", "usage": dict(run.usage)}
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=data))
 
-    def _has_late(self, run: Run) -> Steps[bool]:
+    def _has_late(self, run: Run) -> Effects[bool]:
         """Whether a run of another program has got results after its end. Of one of ours, we would have been told."""
         if run.owner == self._journal.owner_id or run.status not in (RunStatus.INTERRUPTED, RunStatus.FAILED):
             return False
         events = yield self._off(partial(read_what_is_left, self._journal, run.run_id))
         return Evidence(run.run_id, events).has_late
 
-    def _wait_for_others(self, turn: Turn) -> Steps[None]:
+    def _wait_for_others(self, turn: ThreadSlot) -> Effects[None]:
         if any(other.is_lost() for _, other in self._capture.threads.others(turn)):
             self._capture.tracker.do(self._capture.give_up_idle)
         for root, other in self._capture.threads.others(turn):
@@ -236,14 +246,14 @@ class Turns:
                     logger.warning(_GOES_ON, root.run_id, turn.thread_id)
                     break
 
-    def _take_over(self, turn: Turn, run: Run) -> Steps[bool]:
+    def _take_over(self, turn: ThreadSlot, run: Run) -> Effects[bool]:
         """Whether the run is to be settled now. False if it lives, or if somebody else has settled it meanwhile.
 
         Whoever else has claimed it settles it, or dies: then it is claimed here, at the next look. Where only its heartbeat
         tells whether an owner lives (another container), the next beat is waited for, or the end of its lease.
         """
         began = time.monotonic()
-        beats = yield self._off(partial(self._journal._writer.janitor.beats_in_doubt, run))
+        beats = yield self._off(partial(self._journal._writer.dead_owners.beats_in_doubt, run))
         warn_at: float | None = began + _SETTLING
         while not (yield self._off(partial(self._journal.claim, run.run_id))):
             run = yield self._off(partial(self._journal.run, run.run_id))
@@ -252,17 +262,19 @@ class Turns:
                 return run.ended and not run.done
             if turn.leaves:
                 return False
-            lives = beats is None or beats != (yield self._off(partial(self._journal._writer.janitor.beats_in_doubt, run)))
+            lives = beats is None or beats != (
+                yield self._off(partial(self._journal._writer.dead_owners.beats_in_doubt, run))
+            )
             if run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD:
                 logger.warning(_GOES_ON, run.run_id, turn.thread_id)
                 return False  # it has its first owner, who lives
             if warn_at is not None and time.monotonic() > warn_at:
                 logger.warning(_STILL_SETTLING, turn.thread_id, run.owner, run.run_id, _SETTLING)
                 warn_at = None
-            yield Do(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
+            yield Effect(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
         return True
 
-    def _settle_before(self, run: Run, new_run: str | None) -> Steps[Settlement]:
+    def _settle_before(self, run: Run, new_run: str | None) -> Effects[Settlement]:
         """Settle what an earlier run left, and tell it where it is ours to tell."""
         cause = run.cause or {RunStatus.RUNNING: "crash", RunStatus.PAUSED: "superseded"}.get(run.status)
         over_pause = new_run is not None
@@ -272,7 +284,7 @@ class Turns:
             result = yield from settle(older="all" if new_run is None else "left")
         except BaseException:
             # The loop is torn down, say. Claimed and not ended, it would look as if it went on.
-            if run.status == RunStatus.RUNNING and run.run_id in self._journal._intake.lanes:
+            if run.status == RunStatus.RUNNING and run.run_id in self._journal._appender.buffers:
                 cut = {**ending, "settled": False, "problem": "cut off"}
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=cut))
             raise
@@ -297,7 +309,7 @@ class Turns:
         if result.messages and run.owner == self._journal.owner_id:
             self._journal.append(Event(run_id=run.run_id, kind="run.settled", data={**result.to_data(), "late": True}))
 
-    def recover(self, adopt: bool = False) -> Steps[list[Settlement]]:
+    def recover(self, adopt: bool = False) -> Effects[list[Settlement]]:
         """Settle all that was left by runs whose owner is gone, thread by thread. `adopt`: also those of a graph of this
         name that has other nodes or channels."""
         self._capture.tracker.do(self._capture.give_up_idle)
@@ -307,7 +319,7 @@ class Turns:
             found += yield from self._recover_thread(runs, adopt)
         return found
 
-    def _recover_thread(self, runs: list[Run], adopt: bool) -> Steps[list[Settlement]]:
+    def _recover_thread(self, runs: list[Run], adopt: bool) -> Effects[list[Settlement]]:
         """The same for the runs of one thread, oldest first. Behind one that somebody else is at, the others are left."""
         found: list[Settlement] = []
         first: Run | None = None
@@ -327,7 +339,7 @@ class Turns:
                     first = run
         return found
 
-    def _recover_run(self, run: Run) -> Steps[Settlement | None]:
+    def _recover_run(self, run: Run) -> Effects[Settlement | None]:
         """Settle a run, if it can be taken: not if somebody works on it, and not if nothing is left to do."""
         with self._capture.threads.hand(run.run_id) as other:
             if other is not None or self._goes_on(run):
@@ -345,7 +357,7 @@ class Turns:
         """Whether nobody else works on a run, which is not claimed by this."""
         if self._goes_on(run) or self._journal.run(run.run_id).done:
             return False
-        return run.owner == self._journal.owner_id or self._journal._writer.janitor.is_free(run)
+        return run.owner == self._journal.owner_id or self._journal._writer.dead_owners.owner_is_gone(run)
 
     def _goes_on(self, run: Run) -> bool:
         """Whether a run is one of this process that has not come to its end: also one that only a handler records."""
@@ -354,13 +366,13 @@ class Turns:
 
     def recover_now(self, adopt: bool) -> list[Settlement]:
         """Recover, here."""
-        return quiet_context().run(now, self.recover(adopt))
+        return context_without_run().run(run_sync, self.recover(adopt))
 
     async def recover_later(self, adopt: bool) -> list[Settlement]:
         """Recover, without blocking the loop."""
-        return await to_its_end(later(self.recover(adopt)))
+        return await run_shielded(run_async(self.recover(adopt)))
 
-    def _off(self, work: Callable[[], _T]) -> Do[_T]:
+    def _off(self, work: Callable[[], _T]) -> Effect[_T]:
         return off_loop(self._journal, work)
 
 
@@ -368,11 +380,11 @@ def _reason(ending: Mapping[str, Any]) -> str:
     return str(ending.get("cause") or "error")
 
 
-def turns_of(journal: RunJournal, graph: Any) -> Turns:
+def turns_of(journal: RunJournal, graph: Any) -> SettlementSchedule:
     """What settles the runs of a graph, attached or not."""
     journal._check_open()
     if not isinstance(graph, Pregel):
         raise InvalidArgument(name="graph", expected="the compiled graph whose runs are to be settled", value=graph)
     if not isinstance(graph.checkpointer, BaseCheckpointSaver):
         raise InvalidArgument(name="graph", expected="compiled with the checkpointer that holds its threads", value=graph)
-    return Turns(journal, Settler(journal, Threads(graph), None))
+    return SettlementSchedule(journal, Settler(journal, GraphThreads(graph), None))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from ..capture.thread_slots import Settling
-from ..common.twins import Do, Steps, make_durable, off_loop, wait_for
+from ..common.twins import Effect, Effects, make_durable, off_loop, wait_for
 from ..errors import RunNotFound, SettlementTimeout
 from ..events import PROBLEM, Event, Run
 from ..journal.run_display import read_what_is_left
@@ -21,13 +21,13 @@ from ..journal.tool_evidence import look_up
 from ..messages.forms import known_again
 from ..messages.loading import as_messages
 from .already_written import stands_already
-from .evidence import About
+from .evidence import SettlementEvidence
 from .fence import still_ours, why_not_ours
 from .graph_runs import GraphRuns
-from .graph_thread import CLEAR, Threads
+from .graph_thread import CLEAR, GraphThreads
 from .inapplicable_step import is_inapplicable
 from .order import Older, Order
-from .plan import Plan, come_in, plan
+from .plan import Plan, late_results, plan
 from .repair import Mender
 from .resumed_tasks import about_run
 from .supersteps import cleared, is_left, supersteps
@@ -98,7 +98,7 @@ class Settlement:
 class Settler:
     """Settles the runs of one graph."""
 
-    def __init__(self, journal: RunJournal, threads: Threads, saver: JournalSaver | None) -> None:
+    def __init__(self, journal: RunJournal, threads: GraphThreads, saver: JournalSaver | None) -> None:
         self._journal = journal
         self._threads = threads
         self._saver = saver
@@ -116,7 +116,7 @@ class Settler:
         before_run: str | None = None,
         late: bool = False,
         older: Older = "all",
-    ) -> Steps[Settlement]:
+    ) -> Effects[Settlement]:
         """Make the thread of a run whole. Never raises an Exception. Asked for the same twice at once, the second waits for
         the first, and returns its result.
 
@@ -174,7 +174,7 @@ class Settler:
             del settling[thread_id]
         mine.done.set_result(None)
 
-    def _alone(self, thread_id: str, mine: Settling) -> Steps[Settlement | None]:
+    def _alone(self, thread_id: str, mine: Settling) -> Effects[Settlement | None]:
         """Wait until nothing else in this process settles a run of the thread. Returns the result, if it did what is asked
         for now."""
         settling = self._journal._capture.threads.settling
@@ -190,22 +190,22 @@ class Settler:
             self._warned = True
             logger.warning(what)
 
-    def _flush(self) -> Steps[None]:
+    def _flush(self) -> Effects[None]:
         problem = yield make_durable(self._journal, _PATIENCE)
         if problem is not None:
             # What it holds can be read all the same, and the thread should not suffer for it.
             logger.warning("settling without a journal that is up to date", exc_info=problem)
 
-    def _drained(self, thread_id: str) -> Steps[None]:
+    def _drained(self, thread_id: str) -> Effects[None]:
         if self._saver is not None:
             saver = self._saver
-            quiet = yield Do(partial(saver.drained, thread_id, _PATIENCE), partial(saver.adrained, thread_id, _PATIENCE))
+            quiet = yield Effect(partial(saver.drained, thread_id, _PATIENCE), partial(saver.adrained, thread_id, _PATIENCE))
             if not quiet:
                 raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
 
     def _settle(
         self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool
-    ) -> Steps[Settlement]:
+    ) -> Effects[Settlement]:
         events = yield self._off(partial(read_what_is_left, self._journal, run.run_id))
         about = yield from about_run(self._journal, self._threads, run, events, reason, late=late)
         shape = self._threads.shape
@@ -262,7 +262,7 @@ class Settler:
         outcome: Outcome = "settled" if added or before != _checkpoint_id(state) else "whole"
         return done(outcome=outcome, messages=tuple(added.values()), after=_checkpoint_id(state))
 
-    def _problem(self, state: Any, about: About | None = None) -> str | None:
+    def _problem(self, state: Any, about: SettlementEvidence | None = None) -> str | None:
         """Why the thread in this state cannot be written, if so, or nothing of this run. Said once for a graph."""
         shape = self._threads.shape
         problem = shape.problem or shape.problem_with(state.values)
@@ -272,7 +272,7 @@ class Settler:
             self._warn(f"the runs of {self._threads.title!r} are journaled, and their threads left as they are: {problem}")
         return problem
 
-    def _thread(self, found: Sequence[Any], about: About) -> list[Any]:
+    def _thread(self, found: Sequence[Any], about: SettlementEvidence) -> list[Any]:
         """The messages of a thread, in which those of the run have the ids that they have in its transcript."""
         thread: list[Any] = list(as_messages(found))
         if self._threads.shape.form(found) != "messages":
@@ -280,7 +280,7 @@ class Settler:
             thread, about.transcript = given(thread, about.transcript, about.run_id)
         return thread
 
-    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Steps[bool]]) -> Steps[tuple[Any, Any]]:
+    def mend(self, thread_id: str, inputs: Any, is_free: Callable[[], Effects[bool]]) -> Effects[tuple[Any, Any]]:
         """Before a new message: answer what is open in the thread, journaled or not, unless `inputs` answers it itself or
         something else works on the thread (which only `is_free` can say). Returns the newest checkpoint of the thread, if it
         was read and nothing was to be written, and the saver that has read it."""
@@ -297,7 +297,7 @@ class Settler:
             self._done(thread_id, mine)
         return None, None
 
-    def _back(self, run: Run, about: About, place: str, state: Any) -> Steps[Any]:
+    def _back(self, run: Run, about: SettlementEvidence, place: str, state: Any) -> Effects[Any]:
         """A run that took up another one, and has written no checkpoint: what stands there was settled before, and is not
         part of the thread any more."""
         if not (yield self._threads.read(about.thread_id, checkpoint_id=place)).created_at:
@@ -309,7 +309,7 @@ class Settler:
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"base": place}))
         return (yield self._threads.read(about.thread_id))
 
-    def _remember(self, run: Run, about: About, before: str | None) -> Steps[None]:
+    def _remember(self, run: Run, about: SettlementEvidence, before: str | None) -> Effects[None]:
         """Before anything is written: after a crash in the middle, this is still where the run can be resumed."""
         yield from still_ours(self._journal, run)
         if before is not None and about.before is None and not about.has_completed and run.owner == self._journal.owner_id:
@@ -317,7 +317,7 @@ class Settler:
             self._journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data={"before": before}))
             yield from self._flush()
 
-    def _since(self, about: About, state: Any) -> Steps[int]:
+    def _since(self, about: SettlementEvidence, state: Any) -> Effects[int]:
         """How many messages of the thread stood there before the run."""
         if about.applied:
             return 0  # then what it was given is not looked for
@@ -336,7 +336,7 @@ class Settler:
         same = [as_messages([one]) == as_messages([other]) for one, other in zip(old, found, strict=False)]
         return same.index(False) if False in same else len(same)
 
-    def _step(self, about: About, state: Any) -> Steps[int | None]:
+    def _step(self, about: SettlementEvidence, state: Any) -> Effects[int | None]:
         """The last superstep of the run whose writes the thread holds; None where that cannot be known."""
         if not about.is_attached:
             return None
@@ -345,10 +345,10 @@ class Settler:
             state = yield self._threads.read(about.thread_id, checkpoint_id=about.remembered)
         return about.applied_at(_checkpoint_id(state), _parent_id(state), state.metadata or {})
 
-    def _plan(self, thread: Sequence[Any], about: About, *, by_id: bool, late: bool) -> Steps[Plan]:
+    def _plan(self, thread: Sequence[Any], about: SettlementEvidence, *, by_id: bool, late: bool) -> Effects[Plan]:
         def look() -> Plan:
             if late:
-                return Plan(add=come_in(thread, about.ask, about.run_id) if by_id else [])
+                return Plan(add=late_results(thread, about.ask, about.run_id) if by_id else [])
             given = partial(plan, thread, about.transcript, about.ask, run_id=about.run_id, tasks=about.tasks)
             found = given(applied=about.applied, step=about.step, by_id=by_id, since=about.since, cuts=about.cuts)
             found = found if self._threads.shape.can_rewrite else found.at_end()
@@ -362,7 +362,7 @@ class Settler:
             found = look()
         return found
 
-    def _settle_inner(self, thread_id: str, about: About) -> Steps[None]:
+    def _settle_inner(self, thread_id: str, about: SettlementEvidence) -> Effects[None]:
         """Graphs inside of this one that remember on their own: their requests have to be answered as well."""
         for namespace, shape in () if about.has_completed else self._threads.inner.items():
             state = yield self._threads.read(thread_id, namespace)
@@ -376,7 +376,7 @@ class Settler:
                 yield self._threads.write(thread_id, namespace, supersteps(shape, state.values, todo.add))
             about.see([*as_messages(found), *todo.add])
 
-    def _off(self, work: Callable[[], _T]) -> Do[_T]:
+    def _off(self, work: Callable[[], _T]) -> Effect[_T]:
         return off_loop(self._journal, work)
 
 

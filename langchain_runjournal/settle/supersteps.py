@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..common.twins import Steps
-from .graph_thread import CLEAR, Shape, Threads
+from ..common.twins import Effects
+from .graph_thread import CLEAR, GraphThreads, MessagesChannel
 from .inapplicable_step import is_inapplicable
 
 
-def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]:
+def cleared(threads: GraphThreads, thread_id: str, namespace: str = "") -> Effects[Any]:
     """The state of a thread when what its finished tasks have written is part of it, and the others are dropped.
 
     Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
@@ -33,7 +33,7 @@ def cleared(threads: Threads, thread_id: str, namespace: str = "") -> Steps[Any]
 
 
 def supersteps(
-    shape: Shape, values: Any, add: Sequence[Any], insert: Mapping[int, Sequence[Any]] | None = None
+    shape: MessagesChannel, values: Any, add: Sequence[Any], insert: Mapping[int, Sequence[Any]] | None = None
 ) -> list[Any]:
     """Ours, and then nothing may be left to run. What is inserted goes first, alone: the list is written anew with it."""
     if insert:

@@ -16,7 +16,7 @@ from ..events.run_state import as_mapping
 from ..messages import transcript as _transcript
 from ..messages.partial import MARK
 from ..messages.plain_text import Asked, asked_of, plain, text_of, thinking_of
-from ..messages.tool_pairs import Known, Request, State, answer, answer_id
+from ..messages.tool_pairs import CallKnowledge, Request, State, answer, answer_id
 from ..messages.tool_requests import requested
 
 Origin: TypeAlias = Literal["input", "streamed", "partial", "recovered", "synthetic", "tool"]
@@ -29,7 +29,7 @@ _STATES: Final[Mapping[str, State]] = {"error": "failed", "interrupted": "waitin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class DisplayedMessage:
     """One message of the thread."""
 
     kind: str
@@ -92,12 +92,12 @@ def told(
     events: Sequence[Event],
     settled: Sequence[tuple[int, Mapping[str, Any]]],
     known: Mapping[str, Fact],
-) -> tuple[tuple[Told, ...], int]:
+) -> tuple[tuple[DisplayedMessage, ...], int]:
     """The messages, and how many events could not be read for them."""
     found, unread = _messages(run.run_id, events)
     said_by = {id(one.data.get("message")): str(one.call_id) for one in events if one.kind == "llm.ai.response"}
     wrote = _Settled(settled)
-    placed: list[tuple[int, Told]] = []
+    placed: list[tuple[int, DisplayedMessage]] = []
     asked: dict[str, tuple[Mapping[str, Any], Request]] = {}
     answers: dict[object, str] = {}
     for message in found:
@@ -177,7 +177,9 @@ def _requests(fields: Mapping[str, Any]) -> list[Request]:
         return []
 
 
-def _made_up(run: Run, fields: Mapping[str, Any], request: Request, wrote: _Settled, known: Mapping[str, Fact]) -> Told:
+def _made_up(
+    run: Run, fields: Mapping[str, Any], request: Request, wrote: _Settled, known: Mapping[str, Fact]
+) -> DisplayedMessage:
     """The result that a settlement has written for a request that has none in the events from before."""
     id = answer_id(fields.get("id"), request)
     fact, seq = known.get(str(request.id)), wrote.seqs[id]
@@ -187,7 +189,7 @@ def _made_up(run: Run, fields: Mapping[str, Any], request: Request, wrote: _Sett
         message: Any = _Asking(fields)
         with suppress(Exception):  # a request that no message can answer
             text = text_of(answer(message, request, now).content)
-    return Told(
+    return DisplayedMessage(
         kind="tool",
         origin="synthetic" if made_up else "recovered",
         text=text,
@@ -198,7 +200,7 @@ def _made_up(run: Run, fields: Mapping[str, Any], request: Request, wrote: _Sett
     )
 
 
-def _known(fact: Fact | None, seq: int, run_id: str, cause: str | None) -> Known:
+def _known(fact: Fact | None, seq: int, run_id: str, cause: str | None) -> CallKnowledge:
     """What was known of a call when it was settled."""
     state: State = "never_started"
     error = None
@@ -207,10 +209,10 @@ def _known(fact: Fact | None, seq: int, run_id: str, cause: str | None) -> Known
         if 0 < fact[1] <= seq:
             state = _STATES.get(fact[2], "started")
             error = fact[3] if state == "failed" else None
-    return Known(state=state, error=error, run_id=run_id, cause=cause)
+    return CallKnowledge(state=state, error=error, run_id=run_id, cause=cause)
 
 
-def _told(message: Mapping[str, Any], call_id: str | None, written: str | None) -> Told:
+def _told(message: Mapping[str, Any], call_id: str | None, written: str | None) -> DisplayedMessage:
     kind, fields = str(message["type"]), message["data"]
     mark = as_mapping(as_mapping(fields.get("additional_kwargs")).get(MARK))
     tool_call_id = fields.get("tool_call_id")
@@ -220,7 +222,7 @@ def _told(message: Mapping[str, Any], call_id: str | None, written: str | None) 
     elif written == "recovered":
         origin = "recovered"
     reason, name = mark.get("reason"), fields.get("name")
-    return Told(
+    return DisplayedMessage(
         kind=kind,
         origin=origin,
         text=text_of(fields.get("content")),
@@ -240,7 +242,7 @@ def _dropped(calls: object) -> list[Asked]:
     return [Asked(id=None, name=str(one.get("name") or "tool"), args="", whole=bool(one.get("final"))) for one in found]
 
 
-def _find_left(placed: list[tuple[int, Told]], wrote: _Settled) -> None:
+def _find_left(placed: list[tuple[int, DisplayedMessage]], wrote: _Settled) -> None:
     """A message that had no id got one when it was written: what a thread lacks is always the end of a run."""
     left: dict[str, list[str]] = {}
     for id in sorted(wrote.left, key=wrote.places.__getitem__):

@@ -16,7 +16,7 @@ from ..events.run_state import as_mapping
 from ..messages.attempts import Attempts
 from ..messages.plain_text import shows, spoken, text_of
 from .calls import ModelCall, OpenModel, OpenTool, ToolCall, as_strings, as_text, model_call, tool_call
-from .conversation import Told, told
+from .conversation import DisplayedMessage, told
 from .time_axis import Axis, Clock, lanes
 
 _WORDS: Final = ("text", "thinking", "reasoning", "args", "json")
@@ -51,7 +51,7 @@ class Timeline:
     models: tuple[ModelCall, ...]
     tools: tuple[ToolCall, ...]
     marks: tuple[Mark, ...]
-    messages: tuple[Told, ...]
+    messages: tuple[DisplayedMessage, ...]
     unread: int
     """Events that hold something else than they should, and are not among the messages."""
     axis: Axis

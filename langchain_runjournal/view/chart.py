@@ -10,7 +10,7 @@ from ..common.wording import plural
 from ..timeline.calls import ModelCall, ToolCall
 from ..timeline.time_axis import Axis
 from ..timeline.timeline import Mark, Timeline
-from .elements import Place, apart, badge, brief, duration, number, percent, safe, since
+from .elements import Place, badge, bidi_isolate, brief, duration, number, percent, safe, since
 from .phrases import OUTCOMES, how_long, mark_words, model_words, tool_name, tool_words
 
 _MOST_BOXES: Final = 240
@@ -62,7 +62,7 @@ def _alternative(line: Timeline) -> str:
             f"{plural(len(line.tools), 'tool call')} in {plural(line.lanes, 'lane')}, {number(finished)} with a result"
         )
     if line.cut is not None:
-        told.append(f"cut off after {duration(line.cut)}: {apart(line.run.cause or 'error')}")
+        told.append(f"cut off after {duration(line.cut)}: {bidi_isolate(line.run.cause or 'error')}")
     return f"{', '.join(told)}. The same in words is below."
 
 
@@ -167,7 +167,7 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
             f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
-    said = [apart(brief(call.model)), *([apart(brief(call.role))] if call.role != "answer" else [])]
+    said = [bidi_isolate(brief(call.model)), *([bidi_isolate(brief(call.role))] if call.role != "answer" else [])]
     said += how_long(call)
     said += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
     return kind, " · ".join(said), model_words(call), inner
@@ -191,7 +191,7 @@ def _tools(line: Timeline) -> str:
 
 
 def _tool_box(tool: ToolCall, *, is_alone: bool) -> _Box:
-    name = apart(brief(tool.name)) if is_alone else tool_name(tool)
+    name = bidi_isolate(brief(tool.name)) if is_alone else tool_name(tool)
     kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
     return kind, " · ".join([name, *how_long(tool)]), tool_words(tool), ""
 
@@ -261,7 +261,7 @@ def _lines(line: Timeline, groups: Sequence[tuple[float, list[int]]]) -> Iterabl
     if line.cut is not None:
         where = line.axis.place(line.cut)
         side = " rj-left" if where > 0.5 else ""
-        why = safe(apart(line.run.cause or "error"))
+        why = safe(bidi_isolate(line.run.cause or "error"))
         yield f'<i class="rj-line rj-cut{side}" style="left:{percent(where)}"><b>cut off: {why}</b></i>'
 
 

@@ -9,9 +9,9 @@ from ..common.wording import plural
 from ..events import RunStatus
 from ..messages.plain_text import Asked, spoken
 from ..timeline.calls import ModelCall, ToolCall
-from ..timeline.conversation import Told
+from ..timeline.conversation import DisplayedMessage
 from ..timeline.timeline import Mark, Timeline
-from .elements import MOST, Place, apart, badge, code, duration, facts, number, safe, since
+from .elements import MOST, Place, badge, bidi_isolate, code, duration, facts, number, safe, since
 from .phrases import ORIGINS, OUTCOMES, SETTLED, STATES, model_words, tool_words, usage_words
 
 _T = TypeVar("_T")
@@ -68,7 +68,7 @@ def _left_out(left: int, what: str) -> str:
     )
 
 
-def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int], *, is_gone: bool) -> str:
+def _message(one: DisplayedMessage, place: Place, most: int, numbers: Mapping[str, int], *, is_gone: bool) -> str:
     kind = one.kind if one.kind in _WHO else "other"
     who = _WHO.get(one.kind, one.kind)
     head = [f'<b class="rj-who">{safe(who)}</b>']
@@ -112,7 +112,9 @@ def _message(one: Told, place: Place, most: int, numbers: Mapping[str, int], *, 
 def _cut_words(reason: str | None, *, is_gone: bool) -> str:
     if reason == "running" and not is_gone:
         return "\u2026 still being said"
-    return f"\u2702 cut off here: {'its process is gone' if reason == 'running' else safe(apart(reason or 'unknown'))}"
+    return (
+        f"\u2702 cut off here: {'its process is gone' if reason == 'running' else safe(bidi_isolate(reason or 'unknown'))}"
+    )
 
 
 def _text(inner: str, kind: str) -> str:

@@ -44,7 +44,7 @@ def brief(text: str, most: int = 120) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def apart(text: str) -> str:
+def bidi_isolate(text: str) -> str:
     """Somebody's words in a sentence of ours, whose own words and numbers they must not turn round."""
     if text.isascii() or not any(unicodedata.bidirectional(sign) in _TURNING for sign in text):
         return text

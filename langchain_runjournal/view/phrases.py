@@ -11,7 +11,7 @@ from ..events import Run
 from ..messages.plain_text import spoken
 from ..timeline.calls import ModelCall, ToolCall
 from ..timeline.timeline import Mark, Timeline
-from .elements import apart, brief, code, duration, number, safe
+from .elements import bidi_isolate, brief, code, duration, number, safe
 
 ORIGINS: Final[Mapping[str, str]] = {
     "input": "what the run was given",
@@ -56,7 +56,7 @@ def headline(run: Run, line: Timeline | None) -> str:
     match str(run.status):
         case "interrupted":
             heard = "last heard of " if run.cause == "crash" else ""
-            return f"Interrupted: {apart(run.cause or 'unknown cause')}{f', {heard}after {after}' if after else ''}"
+            return f"Interrupted: {bidi_isolate(run.cause or 'unknown cause')}{f', {heard}after {after}' if after else ''}"
         case "failed":
             return f"Failed{f' after {after}' if after else ''}"
         case "completed":
@@ -127,7 +127,7 @@ def _settlement(mark: Mark) -> str:
         done = len(written) if isinstance(written, (list, tuple)) else 0
         return f"{words} with {plural(done, 'message')}" if done else words
     reason = mark.data.get("reason")
-    return f"{words}: {apart(spoken(reason))}" if reason and outcome in ("left_alone", "held", "failed") else words
+    return f"{words}: {bidi_isolate(spoken(reason))}" if reason and outcome in ("left_alone", "held", "failed") else words
 
 
 def mark_words(mark: Mark) -> str:
@@ -136,11 +136,11 @@ def mark_words(mark: Mark) -> str:
     match mark.kind:
         case "stop":
             cause = spoken(data.get("cause") or "stop")
-            return f"A stop was asked for{'' if cause == 'stop' else f': {safe(apart(cause))}'}"
+            return f"A stop was asked for{'' if cause == 'stop' else f': {safe(bidi_isolate(cause))}'}"
         case "pause":
             asked = data.get("interrupts")
             values = [_value(one) for one in asked] if isinstance(asked, (list, tuple)) else []
-            told = "; ".join(apart(value[:300]) for value in values[:5] if value)
+            told = "; ".join(bidi_isolate(value[:300]) for value in values[:5] if value)
             return f"Paused: it waits for a human{f'. Asked: {safe(told)}' if told else ''}"
         case "lost":
             return f"{safe(spoken(data.get('events', 'some')))} events could not be kept"
@@ -149,7 +149,7 @@ def mark_words(mark: Mark) -> str:
         case "end":
             words = [
                 str(data.get("status", "completed")),
-                *(apart(brief(spoken(data[key]), 240)) for key in ("cause", "error") if data.get(key)),
+                *(bidi_isolate(brief(spoken(data[key]), 240)) for key in ("cause", "error") if data.get(key)),
             ]
             return f"The end of the run: {safe(', '.join(words))}"
         case _:
@@ -162,11 +162,11 @@ def _value(interrupt: object) -> str:
 
 def model_words(call: ModelCall) -> str:
     """A model call in a line; not safe yet."""
-    told = [apart(brief(call.model)), OUTCOMES[call.outcome], *how_long(call)]
+    told = [bidi_isolate(brief(call.model)), OUTCOMES[call.outcome], *how_long(call)]
     if call.characters:
         told.append(plural(call.characters, "character"))
     if call.role != "answer":
-        told.insert(1, apart(brief(call.role)))
+        told.insert(1, bidi_isolate(brief(call.role)))
     if call.replaced:
         told.append("replaced by another attempt")
     elif call.unused:
@@ -179,7 +179,7 @@ def tool_name(tool: ToolCall) -> str:
     args = tool.args
     first = next(iter(args.values()), None) if isinstance(args, Mapping) else args
     told = " ".join(spoken(first)[:200].split()) if isinstance(first, (str, int, float)) else ""
-    return apart(brief(tool.name)) + (f"({apart(brief(told, _ARGUMENT))})" if told else "")
+    return bidi_isolate(brief(tool.name)) + (f"({bidi_isolate(brief(told, _ARGUMENT))})" if told else "")
 
 
 def tool_words(tool: ToolCall) -> str:

@@ -661,7 +661,7 @@ def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
         handler._tracker.do(work)
 
     thread = threading.Thread(target=elsewhere)
-    with journal._intake._lock:  # type: ignore[union-attr]  # in an append
+    with journal._appender._lock:  # type: ignore[union-attr]  # in an append
         thread.start()
         assert inside.wait(30)
         handler.on_llm_error(GeneratorExit(), run_id=model)

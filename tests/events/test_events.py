@@ -14,7 +14,7 @@ from langchain_runjournal.errors import InvalidArgument
 from langchain_runjournal.events import KINDS, MARKS
 from langchain_runjournal.events.run_state import advance, begin
 from langchain_runjournal.events.segments import encode_value, merge, pack, trim, unpack
-from langchain_runjournal.journal.run_buffer import Lane
+from langchain_runjournal.journal.run_buffer import RunBuffer
 
 texts = st.text() | st.text(alphabet=st.characters(codec=None, categories=["Cs", "Ll"]))
 jsons = st.recursive(
@@ -76,20 +76,20 @@ def test_merging_is_the_same_as_packing_at_once(draft: list, cuts: set[int], aft
 def test_a_lane_gives_what_it_was_given(draft: list, stored: list[int]) -> None:
     """Rows for the store and pages for followers agree, whatever part has been stored in the meantime."""
     events = events_from(draft)
-    lane = Lane("r", 1)
+    buffer = RunBuffer("r", 1)
     base = 0
     for event in events:
-        lane.add(round(event.at * 1000), event.call_id, event.kind, encode_value(event.kind, event._value))
+        buffer.add(round(event.at * 1000), event.call_id, event.kind, encode_value(event.kind, event._value))
     for seq in sorted(stored):
         if base < seq <= len(events):
-            lane.stored(seq, round(events[seq - 1].at * 1000))
+            buffer.stored(seq, round(events[seq - 1].at * 1000))
             base = seq
-        rows = lane.take()
+        rows = buffer.take()
         assert [event for row in rows for event in unpack(row)] == events[base:]
         marks = [(mark.seq, mark.kind, mark.data, mark.at) for row in rows for mark in row.marks]
         assert marks == [(e.seq, e.kind, e.data, e.at) for e in events[base:] if e.kind in MARKS]
-        assert lane.tail(base, 100) == events[base:]
-        assert base == 0 or lane.tail(base - 1, 100) is None
+        assert buffer.tail(base, 100) == events[base:]
+        assert base == 0 or buffer.tail(base - 1, 100) is None
 
 
 def test_a_gap_is_never_merged() -> None:

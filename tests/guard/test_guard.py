@@ -19,7 +19,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, guard, is_synthetic
-from langchain_runjournal.messages.tool_pairs import Known, requests
+from langchain_runjournal.messages.tool_pairs import CallKnowledge, requests
 from tests.support.agents import Scripted, asks, words
 from tests.support.histories import became, cut_off, history, result
 
@@ -163,9 +163,9 @@ def test_the_journal_is_asked_for_what_is_missing(run: Any, journal: RunJournal,
         asked.append(arguments)
         late = result("c2", "late")
         return {
-            ("m1", "c1"): Known(state="failed", error="ValueError: no"),
-            ("m1", "c2"): Known(state="started", result=late),
-            ("m4", "c3"): Known(state="started", result=result("c3", "real")),
+            ("m1", "c1"): CallKnowledge(state="failed", error="ValueError: no"),
+            ("m1", "c2"): CallKnowledge(state="started", result=late),
+            ("m4", "c3"): CallKnowledge(state="started", result=result("c3", "real")),
         }
 
     knows(look_up)
@@ -386,7 +386,7 @@ def test_a_human_who_is_asked_is_not_overruled(run: Any) -> None:
 @INTERRUPTS
 def test_a_conversation_that_goes_on_without_the_approval(run: Any, journal: RunJournal, knows: Any) -> None:
     """N5: the model is told that the call waited, and was not made."""
-    knows(lambda journal, thread_id, wanted: {call: Known(state="waiting") for call in wanted})
+    knows(lambda journal, thread_id, wanted: {call: CallKnowledge(state="waiting") for call in wanted})
     asking = middleware.HumanInTheLoopMiddleware(interrupt_on={"search": True})
     model = Watched(scripts=[asks(SEARCH), words("done")], seen=[])
     agent = agent_of(model, asking, guard.ToolPairGuard(journal), checkpointer=InMemorySaver())

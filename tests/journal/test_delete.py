@@ -113,7 +113,7 @@ def test_it_is_all_or_nothing() -> None:
         store.fail(verb="delete")
         with pytest.raises(OSError, match="out of order"):
             journal.delete(thread_id="t")
-        assert "a" not in journal._intake.buried
+        assert "a" not in journal._appender.buried
         put(journal, "a", "llm.tool.result", late=True)
         assert [run.last_seq for run in journal.runs()] == [22, 23]
         assert journal.delete(thread_id="t") == ["a", "b"]
@@ -162,7 +162,7 @@ async def test_it_waits_for_the_task_of_a_run(tmp_path: Path) -> None:
 
         talk.journal.arun = arun  # type: ignore[method-assign]
         deleting = asyncio.create_task(talk.journal.adelete(thread_id="t", force=True))
-        await until(lambda: talk.journal._intake.lanes[handle.run_id].ended)
+        await until(lambda: talk.journal._appender.buffers[handle.run_id].ended)
         is_early, _ = await asyncio.wait({deleting}, timeout=0.3)
         may_read.set()
         assert not is_early

@@ -105,7 +105,7 @@ def test_live_and_async(journals: Journals, where: str) -> None:
 
     asyncio.run(main())
     assert not other._writer.listeners
-    assert not any(lane.waiters for lane in other._intake.lanes.values())
+    assert not any(buffer.waiters for buffer in other._appender.buffers.values())
 
 
 def test_appended_by_a_thread_followed_in_a_loop(journals: Journals) -> None:
@@ -155,7 +155,7 @@ def test_a_follower_that_leaves_leaves_nothing_behind(journals: Journals) -> Non
 
     asyncio.run(main())
     assert not other._writer.listeners
-    assert not any(lane.waiters for lane in journal._intake.lanes.values())
+    assert not any(buffer.waiters for buffer in journal._appender.buffers.values())
 
 
 def test_a_slow_follower_catches_up(journals: Journals) -> None:
@@ -201,7 +201,7 @@ def test_a_run_that_is_claimed_is_followed_on(journals: Journals, monkeypatch: p
     follower = old.follow("r")
     assert next(follower).seq == 1
     new._store.claim("r", new.owner_id, 1)
-    new._writer.intake.adopt("r", 2, 1)
+    new._writer.appender.adopt("r", 2, 1)
     new.append(delta())
     new.append(end())
     assert [event.seq for event in follower] == [2, 3]

@@ -159,15 +159,15 @@ def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> No
 def test_an_append_inside_an_append(journals: Journals) -> None:
     """A finaliser, or a signal handler, that appends in the middle of an append of its own thread: no deadlock, no loss."""
     journal = journals()
-    intake = journal._intake
-    place = intake._place
+    appender = journal._appender
+    place = appender._place
 
     def place_and_append(*args: object, **kwargs: object) -> bool:
         if args[2] == "outer":
             journal.append(delta("inner", call_id="inner"))
         return place(*args, **kwargs)
 
-    intake._place = place_and_append
+    appender._place = place_and_append
     journal.append(delta("outer", call_id="outer"))
     journal.append(delta("after", call_id="after"))
     assert [event.data["text"] for event in journal.read("r")] == ["outer", "inner", "after"]
@@ -423,7 +423,7 @@ def test_pressure_merges_and_loses_nothing(db: Path) -> None:
         assert "".join(event.data.get("text", "") for event in events) == "".join(f"{n:08d}" * 12 for n in range(count))
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert events[-1].kind == "run.end"
-        assert not journal._intake.overflowing
+        assert not journal._appender.overflowing
         journal.append(start("next"))
         journal.flush()
 
@@ -437,7 +437,7 @@ def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> Non
         store.fail(times=1_000_000)
         count = fill(journal, 25)
         journal.append(end(status="failed"))
-        assert journal._intake._overflow.bytes < 9 << 20
+        assert journal._appender._overflow.bytes < 9 << 20
         store.fail(times=0)
         with pytest.raises(errors.WriteFailed, match="lost") as caught:
             journal.flush()
@@ -464,12 +464,12 @@ def test_a_journal_in_memory_is_bounded_too() -> None:
     """Without a spool the number of waiting events is limited, and then they merge."""
     store = FaultyStore(MemoryStore())
     with RunJournal(store) as journal:
-        journal._intake._room = 1_000
+        journal._appender._room = 1_000
         journal.append(start())
         journal.flush()
         store.fail(times=1_000_000)
         fill(journal, 1)
-        assert len(journal._intake.lanes["r"].pend) <= 2_002
+        assert len(journal._appender.buffers["r"].pend) <= 2_002
         store.fail(times=0)
         journal.flush()
         text = "".join(event.data.get("text", "") for event in journal.read("r"))
@@ -777,7 +777,7 @@ def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monke
         journal.append(start(f"r{number}"))
         journal.append(end(f"r{number}"))
         journal.flush()
-    assert len(journal._intake.lanes) <= 6
+    assert len(journal._appender.buffers) <= 6
     journal.append(Event(run_id="r19", kind="llm.tool.result", data={"late": True}))
     journal.flush()
     assert [event.seq for event in journal.read("r19")] == [1, 2, 3]
@@ -825,7 +825,7 @@ def test_close_stores_what_waits_in_the_overflow(db: Path) -> None:
     journal.flush()
     store.fail(times=1_000_000)
     count = fill(journal, 13)
-    assert journal._intake.overflowing or any(file.size > 4 << 20 for file in journal._intake.spool._full)
+    assert journal._appender.overflowing or any(file.size > 4 << 20 for file in journal._appender.spool._full)
     store.fail(times=0)
     journal.close()
     with RunJournal(db) as journal:
@@ -1024,7 +1024,7 @@ def test_a_mark_that_was_changed_after_it_was_made(db: Path) -> None:
     for target in (db, store):
         with RunJournal(target) as journal:
             if target is store:
-                journal._intake._room = 1
+                journal._appender._room = 1
                 store.fail(times=3)
             event = end("odd")
             odd = Event(run_id="odd", kind="run.end", data={"status": "completed"})
@@ -1072,10 +1072,10 @@ def test_a_spool_file_that_cannot_be_deleted(journals: Journals, monkeypatch: py
         raise PermissionError("no")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    intake = journal._intake
+    appender = journal._appender
     for _ in range(3):
-        with intake._lock:
-            assert intake.spool.rotate(0, lambda: True)
+        with appender._lock:
+            assert appender.spool.rotate(0, lambda: True)
         journal.append(delta())
         journal.flush(timeout=30)
     monkeypatch.undo()

@@ -255,7 +255,7 @@ def test_a_fenced_owner_stores_nothing(journals: Journals, writers: Callable[...
     writer = writers(10)
     writer.do("journal.append(Event(run_id='other', kind='run.start')); journal.flush()")
     assert journal._store.claim("r", journal.owner_id, 1)  # as if its lease had run out on another machine
-    journal._writer.intake.adopt("r", 2, 10)
+    journal._writer.appender.adopt("r", 2, 10)
     journal.append(delta())
     journal.flush()
     writer.do("[journal.append(Event(run_id=r, kind='llm.ai.delta')) for r in ('r', 'other', 'r')]")
@@ -328,13 +328,13 @@ def test_an_append_while_its_run_is_claimed_back(journals: Journals) -> None:
     journal, other = journals(), journals()
     other.append(delta())
     other.close()
-    adopt = journal._writer.intake.adopt
+    adopt = journal._writer.appender.adopt
 
     def append_first(*args: object) -> None:
         journal.append(delta())
         adopt(*args)
 
-    journal._writer.intake.adopt = append_first
+    journal._writer.appender.adopt = append_first
     assert journal.claim("r")
     with pytest.raises(errors.RunFenced):
         journal.flush(timeout=30)

@@ -23,8 +23,8 @@ from langchain_runjournal.errors import EventsMissing
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal import spool as _spool
 from langchain_runjournal.journal import spool_recovery as _recover
-from langchain_runjournal.journal.append import Intake
-from langchain_runjournal.journal.run_buffer import Lane
+from langchain_runjournal.journal.append import Appender
+from langchain_runjournal.journal.run_buffer import RunBuffer
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
 from langchain_runjournal.journal.spool_reader import SpoolScan
 from langchain_runjournal.journal.spool_recovery import drain
@@ -702,10 +702,10 @@ def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
 
 
 def test_the_lines_of_append_and_of_a_lane_agree() -> None:
-    """`Intake._place` does by hand what `Lane.add` does: the same names are assigned in both."""
+    """`Appender._place` does by hand what `RunBuffer.add` does: the same names are assigned in both."""
     for name in ("pend", "at", "seq"):
-        assert name in Lane.add.__code__.co_names + Lane.add.__code__.co_varnames
-        assert name in Intake._place.__code__.co_names + Intake._place.__code__.co_varnames
+        assert name in RunBuffer.add.__code__.co_names + RunBuffer.add.__code__.co_varnames
+        assert name in Appender._place.__code__.co_names + Appender._place.__code__.co_varnames
 
 
 # --- what a sceptical reader found ------------------------------------------------------------------------------------
@@ -725,7 +725,7 @@ def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.
             return found
 
         first._store.owners = owners_while_another_opens
-        first._writer.janitor.collect()
+        first._writer.dead_owners.collect()
         del first._store.owners
         second = opened[0]
         assert len(list(db.parent.glob(f"*-spool-{second.owner_id}-*"))) >= 1
@@ -752,7 +752,7 @@ def test_files_that_only_look_like_ours(db: Path) -> None:
     before = sorted(db.parent.iterdir())
     with RunJournal(db) as journal:
         for _ in range(3):
-            journal._writer.janitor.collect()
+            journal._writer.dead_owners.collect()
         assert [report.foreign for report in journal.recovered] == [(str(db.with_name(f"runs.db-spool-{'c' * 32}-000001")),)]
     assert sorted(db.parent.iterdir()) == before
 
@@ -794,13 +794,13 @@ def test_files_are_read_in_the_order_in_which_they_were_used(db: Path) -> None:
     journal = RunJournal(store)
     journal.append(Event(run_id="r", kind="run.start"))
     journal.flush()
-    journal._intake.spool.prepare()
+    journal._appender.spool.prepare()
     store.fail(times=1_000_000)
     for number in range(40_000):
         if number in (10, 20_000):
             journal.append(Event(run_id="r", kind="llm.tool.result", data={"content": "x" * (5 << 20)}))
         if number == 30_000:
-            journal._intake.spool.prepare()
+            journal._appender.spool.prepare()
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"{number}" * 20}))
     expected = journal.read("r")
     assert len(expected) == 40_003

@@ -199,15 +199,15 @@ def test_an_append_in_the_middle_waits(journal: RunJournal, store: FaultyStore, 
         journal.append(delta(f"{number} "))
     with pytest.raises(errors.WriteFailed):
         journal.flush()
-    intake = journal._writer.intake
-    put, late = intake.put_slowly, iter(["late "])
+    appender = journal._writer.appender
+    put, late = appender.put_slowly, iter(["late "])
 
     def and_append(*args: Any) -> bool:
         for text in late:
             journal.append(delta(text))
         return put(*args)
 
-    intake.put_slowly = and_append
+    appender.put_slowly = and_append
     damage(db, journal.owner_id, "all")
     for _ in range(2):
         with pytest.raises(errors.WriteFailed):
@@ -400,7 +400,7 @@ def test_an_owner_that_comes_back_within_its_rights_has_a_spool_again(db: Path, 
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def is_collected() -> bool:
-        journal._writer.janitor.collect()
+        journal._writer.dead_owners.collect()
         return not files(db, owner_id)
 
     until(is_collected)

@@ -29,7 +29,7 @@ from langchain_runjournal.capture.callback_data import message_data
 from langchain_runjournal.common.packed import MOST_BYTES, is_same
 from langchain_runjournal.events.segments import encode_value
 from langchain_runjournal.messages.loading import load
-from langchain_runjournal.messages.tool_pairs import Known, answer, requests
+from langchain_runjournal.messages.tool_pairs import CallKnowledge, answer, requests
 from tests.support.conversations import until_said
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ def test_what_cannot_come_back_is_left_out_and_said(name: str) -> None:
     why = found.additional_kwargs["runjournal"]["left_out"]["artifact"]
     assert why.split()[0] in ("cannot", "does", "is")
     asking = AIMessage("", id="a", tool_calls=[{"name": "f", "args": {}, "id": "c1"}])
-    answered = answer(asking, requests(asking)[0], Known(state="started", result=found, run_id="r", cause="stop"))
+    answered = answer(asking, requests(asking)[0], CallKnowledge(state="started", result=found, run_id="r", cause="stop"))
     mark = answered.additional_kwargs["runjournal"]
     assert (mark["origin"], mark["left_out"]) == ("recovered", {"artifact": why})
 

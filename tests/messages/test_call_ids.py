@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach, is_synthetic, repair_tool_pairs
 from langchain_runjournal.messages.call_ids import with_ids
-from langchain_runjournal.messages.tool_pairs import Known, requests
+from langchain_runjournal.messages.tool_pairs import CallKnowledge, requests
 from langchain_runjournal.settle.plan import plan
 from langchain_runjournal.settle.repair_plan import given_in, is_broken, mend
 from tests.guard.test_guard import THREAD, Watched, agent_of
@@ -77,7 +77,7 @@ def test_a_request_has_ids_for_all_of_its_calls(
 def test_a_thread_is_given_the_same_ids(messages: list[BaseMessage], expected: list[str], synthetic: list[bool]) -> None:
     """Where it is mended: the messages with such calls are written anew under their own ids, and no other."""
     assert is_broken(messages)
-    done = mend(messages, lambda message, request: Known())
+    done = mend(messages, lambda message, request: CallKnowledge())
     after = [messages[one] if isinstance(one, int) else one for one in done.order]
     assert ids(after) == expected
     assert [one.id for one in after if one.id in {"m1", "r1", "r2", "r"}] == [one.id for one in messages if one.id]
@@ -125,9 +125,9 @@ def test_a_call_without_a_name_stays_as_it_is() -> None:
 def test_a_settlement_writes_ids() -> None:
     """An answer that only the journal has comes into the thread with ids, and with an answer for each call."""
     asked = HumanMessage("u", id="u")
-    added = plan([asked], [asked, asks("a", "b")], lambda *_: Known(), run_id="r", applied=True).add
+    added = plan([asked], [asked, asks("a", "b")], lambda *_: CallKnowledge(), run_id="r", applied=True).add
     assert ids(added) == ["id0", "id1", "id0", "id1"]
-    again = plan([asked, *added], [asked, asks("a", "b")], lambda *_: Known(), run_id="r", applied=True)
+    again = plan([asked, *added], [asked, asks("a", "b")], lambda *_: CallKnowledge(), run_id="r", applied=True)
     assert again.add == []
 
 

@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 from langchain_runjournal.guard.projection import project
-from langchain_runjournal.messages.tool_pairs import Known
+from langchain_runjournal.messages.tool_pairs import CallKnowledge
 from tests.support import wires as _wires
 from tests.support.histories import became, history
 
@@ -215,7 +215,9 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _sent(messages: Messages, dangling: Any = "synthesize") -> Messages:
-    return project(messages, lambda message, request: Known(), dangling=dangling, orphans="drop", notes=True).messages
+    return project(
+        messages, lambda message, request: CallKnowledge(), dangling=dangling, orphans="drop", notes=True
+    ).messages
 
 
 def _problems(provider: str, messages: Messages) -> list[str]:
@@ -377,7 +379,9 @@ def test_strings_among_blocks_reach_every_provider(metadata: dict[str, Any]) -> 
     said = ["Rice ", {"type": "text", "text": "takes "}, "20 minutes", {"type": "thinking", "thinking": "hm"}]
     call = {"type": "tool_call", "id": "c", "name": "f", "args": {}}
     asking = AIMessage([*said, call], tool_calls=[{"id": "c", "name": "f", "args": {}}], response_metadata=metadata)
-    (left,) = project([asking], lambda message, request: Known(), dangling="strip", orphans="drop", notes=False).messages
+    (left,) = project(
+        [asking], lambda message, request: CallKnowledge(), dangling="strip", orphans="drop", notes=False
+    ).messages
     assert left.text == "Rice takes 20 minutes"
     # Packages read a text letter by letter where they look for standard blocks.
     assert isinstance(left.content, list) == bool(metadata)

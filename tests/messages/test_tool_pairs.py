@@ -28,7 +28,7 @@ from langchain_runjournal.guard.projection import Action, Projection, is_whole, 
 from langchain_runjournal.messages import tool_pairs as _pairs
 from langchain_runjournal.messages.loading import is_synthetic
 from langchain_runjournal.messages.partial import MARK, origin_of
-from langchain_runjournal.messages.tool_pairs import Known, answer, open_requests, requests
+from langchain_runjournal.messages.tool_pairs import CallKnowledge, answer, open_requests, requests
 from tests.support.histories import became, cut_off, history, made_up, result
 
 # --- what becomes of which history --------------------------------------------------------------------------------------
@@ -305,28 +305,31 @@ def _streamed(form: str, arguments: str) -> BaseMessage:
 @pytest.mark.parametrize(
     ("known", "text"),
     [
-        (Known(), "No result was recorded for this call. It may or may not have executed. Check before retrying."),
-        (Known(state="never_started"), "Not executed: the turn was interrupted before this call started."),
-        (Known(state="never_started", cause="stop"), "Not executed: the user stopped the turn before this call started."),
+        (CallKnowledge(), "No result was recorded for this call. It may or may not have executed. Check before retrying."),
+        (CallKnowledge(state="never_started"), "Not executed: the turn was interrupted before this call started."),
         (
-            Known(state="started"),
+            CallKnowledge(state="never_started", cause="stop"),
+            "Not executed: the user stopped the turn before this call started.",
+        ),
+        (
+            CallKnowledge(state="started"),
             "Interrupted while running; no result was recorded. "
             "It may have partially or fully executed. Check before retrying.",
         ),
         (
-            Known(state="started", cause="crash"),
+            CallKnowledge(state="started", cause="crash"),
             "Interrupted while running (the program ended unexpectedly); no result was recorded. "
             "It may have partially or fully executed. Check before retrying.",
         ),
-        (Known(state="failed", error="ValueError: no"), "The call failed: ValueError: no"),
-        (Known(state="failed"), "The call failed; its error was not recorded."),
+        (CallKnowledge(state="failed", error="ValueError: no"), "The call failed: ValueError: no"),
+        (CallKnowledge(state="failed"), "The call failed; its error was not recorded."),
         (
-            Known(state="waiting", cause="superseded"),
+            CallKnowledge(state="waiting", cause="superseded"),
             "Not executed: this call was waiting for a human's approval, and the conversation went on without it.",
         ),
     ],
 )
-def test_a_made_up_result_says_what_is_known(known: Known, text: str) -> None:
+def test_a_made_up_result_says_what_is_known(known: CallKnowledge, text: str) -> None:
     """Its words are fixed and true, its status is an error, and it says itself that it is made up."""
     message = AIMessage(
         "", id="lc_run--0198c0de-0000-7000-8000-000000000000-0", tool_calls=[{"id": "c", "name": "f", "args": {}}]
@@ -348,7 +351,7 @@ def test_a_real_result_stays_what_it_is() -> None:
     message = AIMessage("", id="m", tool_calls=[{"id": "c", "name": "f", "args": {}}])
     real = ToolMessage("r", tool_call_id="c", status="error", artifact={"a": 1}, additional_kwargs={"mine": 2}, id="t")
     before = real.model_dump()
-    found = answer(message, requests(message)[0], Known(state="started", result=real, run_id="run", cause="stop"))
+    found = answer(message, requests(message)[0], CallKnowledge(state="started", result=real, run_id="run", cause="stop"))
     assert real.model_dump() == before
     assert (found.content, found.status, found.artifact, found.name, found.id) == ("r", "error", {"a": 1}, "f", "t")
     mark = {"v": 1, "origin": "recovered", "reason": "stop", "run_id": "run", "call_id": None}
@@ -359,18 +362,18 @@ def test_an_answer_has_the_same_id_for_ever() -> None:
     """It is made from the request alone, so a real result takes the place of a made-up one in a thread."""
     message = AIMessage("", id="m", tool_calls=[{"id": "c", "name": "f", "args": {}}, {"id": "d", "name": "f", "args": {}}])
     first, second = requests(message)
-    made = answer(message, first, Known())
+    made = answer(message, first, CallKnowledge())
     assert made.id == f"rjs-{uuid.uuid5(uuid.UUID(bytes=_pairs._NAMESPACE), 'm|0|c')}"
-    assert made.id == answer(message, first, Known(state="failed", error="e", run_id="r", cause="stop")).id
-    assert made.id == answer(message, first, Known(result=result("c"))).id
-    assert made.id != answer(message, second, Known()).id
-    assert made.id != answer(AIMessage("", id="other"), first, Known()).id
-    nameless = [answer(AIMessage(""), first, Known()).id for _ in range(2)]
+    assert made.id == answer(message, first, CallKnowledge(state="failed", error="e", run_id="r", cause="stop")).id
+    assert made.id == answer(message, first, CallKnowledge(result=result("c"))).id
+    assert made.id != answer(message, second, CallKnowledge()).id
+    assert made.id != answer(AIMessage("", id="other"), first, CallKnowledge()).id
+    nameless = [answer(AIMessage(""), first, CallKnowledge()).id for _ in range(2)]
     assert nameless[0] == nameless[1] != made.id
     standing = made_up("c", "another")
     assert standing.id != made.id
-    assert answer(message, first, Known(result=result("c", id="own")), standing).id == standing.id
-    assert answer(message, first, Known(), standing).id == standing.id
+    assert answer(message, first, CallKnowledge(result=result("c", id="own")), standing).id == standing.id
+    assert answer(message, first, CallKnowledge(), standing).id == standing.id
 
 
 def test_a_custom_tool_gets_the_result_that_it_can_have() -> None:
@@ -464,15 +467,17 @@ def test_a_cut_off_call_that_is_known_to_have_run_is_told() -> None:
     """What has begun is not kept from the model, however it was asked for."""
     given_ = history("U A(!c1) U")
     for state, expected in (("unknown", "0 1' 2"), ("never_started", "0 1' 2"), ("started", "0 1 T*(c1) 2")):
-        sent = _projected(given_, Known(state=state))  # type: ignore[arg-type]
+        sent = _projected(given_, CallKnowledge(state=state))  # type: ignore[arg-type]
         assert became(given_, sent.messages) == expected
 
 
 # --- notes --------------------------------------------------------------------------------------------------------------
 
 
-def _projected(messages: list[BaseMessage], known: Known | None = None, *, notes: bool = True) -> Projection:
-    return project(messages, lambda message, request: known or Known(), dangling="synthesize", orphans="drop", notes=notes)
+def _projected(messages: list[BaseMessage], known: CallKnowledge | None = None, *, notes: bool = True) -> Projection:
+    return project(
+        messages, lambda message, request: known or CallKnowledge(), dangling="synthesize", orphans="drop", notes=notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -585,11 +590,11 @@ def test_what_was_done_is_reported() -> None:
     ]
     beside = _projected(history("A(a) T*(a) T(a) A(b,c) T(c) U"))
     assert [(action.kind, action.id) for action in beside.actions] == [("synthesized", "b"), ("duplicate", "a")]
-    found = _projected(history("U A(a) U"), Known(result=result("a")))
+    found = _projected(history("U A(a) U"), CallKnowledge(result=result("a")))
     assert found.actions == [Action(kind="recovered", id="a", name="search")]
     whole = history("U A(a) T(a) U")
     assert _projected(whole) == Projection(whole, [])
-    kept = project(history("T(zz)"), lambda *_: Known(), dangling="hold", orphans="keep", notes=False)
+    kept = project(history("T(zz)"), lambda *_: CallKnowledge(), dangling="hold", orphans="keep", notes=False)
     assert kept.actions == []
 
 
@@ -670,9 +675,9 @@ def test_every_request_is_answered_right_behind_its_call(messages: list[BaseMess
 @given(HISTORIES, EVIDENCES, OPTIONS, st.booleans())
 def test_projecting_again_changes_nothing(messages: list[BaseMessage], evidence: Any, options: Any, notes: bool) -> None:
     """Idempotent, under every policy."""
-    ask = lambda message, request: Known(result=evidence.get(request.id))  # noqa: E731
+    ask = lambda message, request: CallKnowledge(result=evidence.get(request.id))  # noqa: E731
     sent = project(messages, ask, **options, notes=notes)
-    nothing = lambda message, request: Known()  # noqa: E731
+    nothing = lambda message, request: CallKnowledge()  # noqa: E731
     again = project(sent.messages, nothing, **options, notes=notes)
     assert again.messages is sent.messages
     assert repair_tool_pairs(repair_tool_pairs(messages, **options), **options) == repair_tool_pairs(messages, **options)
@@ -750,7 +755,7 @@ def test_the_quick_look_agrees_with_the_close_one(messages: list[BaseMessage], o
     if is_whole(messages):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(_project, "is_whole", lambda messages: False)
-            found = project(messages, lambda message, request: Known(), **options, notes=True)
+            found = project(messages, lambda message, request: CallKnowledge(), **options, notes=True)
         assert (found.messages is messages, found.actions) == (True, [])
 
 

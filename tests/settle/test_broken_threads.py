@@ -25,8 +25,8 @@ from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach, is_synthetic
 from langchain_runjournal.capture.graph_identity import identity
-from langchain_runjournal.capture.thread_slots import Turn
-from langchain_runjournal.messages.tool_pairs import Known
+from langchain_runjournal.capture.thread_slots import ThreadSlot
+from langchain_runjournal.messages.tool_pairs import CallKnowledge
 from langchain_runjournal.settle.repair_plan import is_broken, mend, rewritten
 from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
@@ -192,7 +192,7 @@ def _threads(parts: list[tuple[str, int]]) -> list[Any]:
 def test_any_thread(parts: list[tuple[str, int]]) -> None:
     """Mended, a provider takes it; nothing of it is lost or changed; and a mended one is left as it is."""
     thread = _threads(parts)
-    done = mend(thread, lambda message, request: Known())
+    done = mend(thread, lambda message, request: CallKnowledge())
     whole = rewritten(thread, done, list)
     check(whole)
     assert not is_broken(whole)
@@ -202,7 +202,7 @@ def test_any_thread(parts: list[tuple[str, int]]) -> None:
     assert kept == [one for one in thread if one.type != "tool"]
     if done.at_end:
         assert whole == [*thread, *done.added]
-    assert mend(whole, lambda message, request: Known()).order == list(range(len(whole)))
+    assert mend(whole, lambda message, request: CallKnowledge()).order == list(range(len(whole)))
 
 
 @pytest.mark.parametrize("case", ["last", "middle"])
@@ -388,7 +388,7 @@ def test_a_saver_that_langgraph_makes_for_a_run(journal: RunJournal, monkeypatch
 
 def test_what_another_saver_has_read_is_not_used() -> None:
     """A stricter saver takes fewer types out of a checkpoint."""
-    turn, saver = Turn("t", identity(one_node(MessagesState, strict(), None)), None, "always", 1), InMemorySaver()
+    turn, saver = ThreadSlot("t", identity(one_node(MessagesState, strict(), None)), None, "always", 1), InMemorySaver()
     for other, found in ((InMemorySaver(), None), (saver, "read")):
         turn.keep_read("read", saver)
         assert turn.take_read(other) == found
@@ -618,7 +618,7 @@ def test_a_late_result_takes_the_place_of_the_synthetic_one() -> None:
         AIMessage("We shall see."),
         ToolMessage("ordered", tool_call_id="c1"),
     ]
-    done = mend(thread, lambda message, request: Known())
+    done = mend(thread, lambda message, request: CallKnowledge())
     assert [thread[one].content for one in done.order] == ["hi", "", "ordered", "And?", "We shall see."]
     assert not done.at_end
     whole = [thread[one] for one in done.order]

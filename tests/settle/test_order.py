@@ -16,10 +16,10 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import RunJournal, attach
-from langchain_runjournal.common.twins import later, now, wait_for
+from langchain_runjournal.common.twins import run_async, run_sync, wait_for
 from langchain_runjournal.events import Event
 from langchain_runjournal.settle import schedule as _turns
-from langchain_runjournal.settle.graph_thread import Threads
+from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
 from langchain_runjournal.testing import FakeClock
 from tests._cli import run as command
@@ -380,7 +380,7 @@ def test_a_recovery_beside_a_message_that_waits(journals: Journals) -> None:
     with ThreadPoolExecutor(1) as pool:
         message = pool.submit(agent.invoke, say("next"), THREAD)
         assert begun.wait(PATIENCE)
-        settled = now(Settler(here, Threads(graph), None).settle("old", "crash"))
+        settled = run_sync(Settler(here, GraphThreads(graph), None).settle("old", "crash"))
         assert settled.outcome == "settled"
         here.append(Event(run_id="old", kind="run.settled", data=settled.to_data()))
         here.append(Event(run_id="old", kind="run.end", data={"status": "interrupted", "cause": "crash"}))
@@ -447,10 +447,10 @@ def test_a_settlement_that_is_begun_twice(journals: Journals, monkeypatch: pytes
         async with journals() as journal:
             graph = graph_of(saver=saver)
             assert await journal.aclaim("old")
-            settler = Settler(journal, Threads(graph), None)
-            first = asyncio.create_task(later(settler.settle("old", "stop")))
+            settler = Settler(journal, GraphThreads(graph), None)
+            first = asyncio.create_task(run_async(settler.settle("old", "stop")))
             await gate.reached.wait()
-            second = asyncio.create_task(later(settler.settle("old", "stop")))
+            second = asyncio.create_task(run_async(settler.settle("old", "stop")))
             await waits.wait()
             gate.open()
             results = await asyncio.gather(first, second)
@@ -538,14 +538,14 @@ def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, 
     leave(journals, "good", thread_id="good")
     journal = journals()
     bad = journal.run("bad").owner
-    collect = journal._writer.janitor.collect_from
+    collect = journal._writer.dead_owners.collect_from
 
     def refused(owner_id: str) -> None:
         if owner_id == bad:
             raise PermissionError(13, "Permission denied", "runs.db-spool-1")
         collect(owner_id)
 
-    monkeypatch.setattr(journal._writer.janitor, "collect_from", refused)
+    monkeypatch.setattr(journal._writer.dead_owners, "collect_from", refused)
     agent = attach(graph_of(), journal)
     found = {report.run_id: (report.outcome, report.reason) for report in journal.recover(agent)}
     assert found["good"] == ("settled", None)

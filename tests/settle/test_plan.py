@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Syst
 
 from langchain_runjournal.messages import tool_pairs as _pairs
 from langchain_runjournal.messages.partial import MARK, origin_of
-from langchain_runjournal.messages.tool_pairs import Known, Request
+from langchain_runjournal.messages.tool_pairs import CallKnowledge, Request
 from langchain_runjournal.settle.plan import Plan, holds, plan
 
 RUN = "run-1"
@@ -64,9 +64,9 @@ def shown(found: Sequence[Any]) -> str:
 def knows(*calls: str) -> Any:
     """Somebody who has the real results of these calls, and has heard of no other."""
 
-    def ask(asking: Any, request: Request) -> Known:
+    def ask(asking: Any, request: Request) -> CallKnowledge:
         result = ToolMessage(f"result of {request.id}", tool_call_id=str(request.id), id=f"t-{request.id}")
-        return Known(result=result if request.id in calls else None, state="started", run_id=RUN, cause="stop")
+        return CallKnowledge(result=result if request.id in calls else None, state="started", run_id=RUN, cause="stop")
 
     return ask
 

@@ -34,8 +34,8 @@ from langgraph.types import Command, Send, interrupt
 
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import InvalidArgument, JournalClosed, WriteFailed
-from langchain_runjournal.settle import pending_writes as _traffic
-from langchain_runjournal.settle.pending_writes import Drain, Traffic
+from langchain_runjournal.settle import pending_writes as _pending_writes
+from langchain_runjournal.settle.pending_writes import PendingWrites, WriteDrain
 from langchain_runjournal.settle.saver import RESUME, JournalSaver
 from langchain_runjournal.stores import open_store
 from langchain_runjournal.testing import FaultyStore
@@ -527,7 +527,7 @@ def test_a_closed_journal_does_not_break_the_agent(way: str, caplog: pytest.LogC
 def test_what_was_refused_is_for_the_next_to_hear(way: str, journal: RunJournal) -> None:
     """A loss that a barrier has to tell of once is not swallowed here."""
     saver = JournalSaver(InMemorySaver(), journal)
-    journal._intake.miss()
+    journal._appender.miss()
     write(saver, way)
     with pytest.raises(WriteFailed, match="1 events could not be taken"):
         journal.flush()
@@ -853,7 +853,7 @@ def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
     journal: RunJournal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it does without us; that is logged, and nobody waits for them any more."""
-    monkeypatch.setattr(_traffic, "_LAST_TRY", 0)
+    monkeypatch.setattr(_pending_writes, "_LAST_TRY", 0)
 
     async def main() -> JournalSaver:
         held = Held(gates=2)
@@ -970,9 +970,9 @@ def test_a_write_that_came_and_went_is_noticed() -> None:
     """A thread was not quiet if something was written to it meanwhile, even if that is over when one asks again."""
 
     async def main() -> None:
-        traffic, loop = Traffic(), asyncio.get_running_loop()
+        traffic, loop = PendingWrites(), asyncio.get_running_loop()
         traffic.end(traffic.begin("t", loop))
-        drain = Drain(traffic, "t", 60, here=None)
+        drain = WriteDrain(traffic, "t", 60, here=None)
         waits = drain.waits()
         looks, _ = next(waits)
         write = traffic.begin("t", loop)

@@ -265,7 +265,7 @@ class Cutter:
 
     def __init__(self, journal: RunJournal, at: int, cut: Callable[[], object]) -> None:
         self.count = 0
-        add: Any = journal._intake.add
+        add: Any = journal._appender.add
 
         def counting(*args: Any, **kwargs: Any) -> None:
             add(*args, **kwargs)
@@ -273,7 +273,7 @@ class Cutter:
             if self.count == at:
                 cut()
 
-        journal._intake.add = counting  # type: ignore[method-assign]
+        journal._appender.add = counting  # type: ignore[method-assign]
 
     def stop_counting(self) -> None:
         """What comes now is not part of the run that is cut."""

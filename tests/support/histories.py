@@ -18,7 +18,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_runjournal.messages.partial import origin_of
-from langchain_runjournal.messages.tool_pairs import Known, Request, answer
+from langchain_runjournal.messages.tool_pairs import CallKnowledge, Request, answer
 
 
 def history(text: str) -> list[BaseMessage]:
@@ -33,7 +33,7 @@ def result(call: str, content: str = "real", **more: Any) -> ToolMessage:
 def made_up(id: str, message_id: str | None = "m") -> ToolMessage:
     """A synthetic result as it stands in a thread that was settled."""
     request = Request(id=id, name="search", index=0, valid=True)
-    return answer(AIMessage("", id=message_id), request, Known(state="started", run_id="r", cause="crash"))
+    return answer(AIMessage("", id=message_id), request, CallKnowledge(state="started", run_id="r", cause="crash"))
 
 
 def cut_off(place: int = 0, reason: str = "stop", **more: Any) -> AIMessage:
