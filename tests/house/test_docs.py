@@ -81,8 +81,8 @@ def test_the_three_lines_are_enough() -> None:
     """The diff at the top is Python, adds three lines and takes none away; the graph that it leaves records its runs."""
     diff = re.findall(r"^```diff\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[0]
     assert [line[:1] for line in diff.splitlines() if line[:1] not in {" ", ""}] == ["+", "+", "+"]
-    builder = StateGraph(MessagesState).add_node("answer", lambda _: {"messages": [("ai", "Hello")]}).add_edge(START, "answer")
-    program: dict[str, Any] = {"builder": builder, "saver": InMemorySaver()}
+    builder = StateGraph(MessagesState).add_node("answer", lambda _: {"messages": [("ai", "Hello")]})
+    program: dict[str, Any] = {"builder": builder.add_edge(START, "answer"), "saver": InMemorySaver()}
     exec(re.sub(r"^[+ ]", "", diff, flags=re.M).replace("runs.db", ":memory:"), program)
     with program["journal"] as journal:
         program["agent"].invoke({"messages": [("user", "Hi")]}, {"configurable": {"thread_id": "t"}})
