@@ -8,8 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.errors import RunJournalError
@@ -66,12 +69,24 @@ def test_the_first_example_comes_early_and_works(tmp_path: Path) -> None:
     )
     said = "Stop loses nothing "
     # The model may have said a word more than the consumer has looked at.
-    thread = rf"human: Hello\nai: {said}[ a-z]*\(cut off\)\nhuman: Go on\nai: Where was I\? Here\."
+    thread = rf"human: Hello\nai: {said}[ a-z]*\(cut off\)\nhuman: Continue\nai: Where was I\? Here\."
     assert re.fullmatch(rf"{said}\n{thread}", done.stdout)
     assert done.stderr == ""
     assert {path.name for path in tmp_path.iterdir()} == {"runs.db", "threads.db"}
     with RunJournal(tmp_path / "runs.db") as journal:
         assert journal.runs()[-1].cause == "stop"  # as the example says: the user has pressed Stop
+
+
+def test_the_three_lines_are_enough() -> None:
+    """The diff at the top is Python, adds three lines and takes none away; the graph that it leaves records its runs."""
+    diff = re.findall(r"^```diff\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[0]
+    assert [line[:1] for line in diff.splitlines() if line[:1] not in {" ", ""}] == ["+", "+", "+"]
+    builder = StateGraph(MessagesState).add_node("answer", lambda _: {"messages": [("ai", "Hello")]})
+    program: dict[str, Any] = {"builder": builder.add_edge(START, "answer"), "saver": InMemorySaver()}
+    exec(re.sub(r"^[+ ]", "", diff, flags=re.M).replace("runs.db", ":memory:"), program)
+    with program["journal"] as journal:
+        program["agent"].invoke({"messages": [("user", "Hi")]}, {"configurable": {"thread_id": "t"}})
+        assert [(run.name, run.status) for run in journal.runs()] == [("agent", "completed")]
 
 
 def test_the_guarantees_are_a_table() -> None:
@@ -134,6 +149,23 @@ except ImportError as problem:
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert 'pip install "langchain-runjournal[agent]"' in done.stdout
+
+
+def test_each_guarantee_has_a_name_of_its_own() -> None:
+    """By which its tests can be found: the first column of each table of guarantees."""
+    section = (ROOT / "README.md").read_text().partition("\n## What is guaranteed\n")[2].partition("\n## ")[0]
+    tables = [table.splitlines()[2:] for table in re.findall(r"^\| guarantee \|.*\n(?:\|.*\n)+", section, re.M)]
+    names = [re.match(r"\| \*\*(.+?)\*\* \|", row) for rows in tables for row in rows]
+    assert len(tables) == 4
+    assert None not in names
+    assert len({name[1] for name in names if name}) == len(names) > 20
+
+
+def test_the_readme_is_short_and_names_every_page() -> None:
+    """What does not fit into 200 lines stands in docs/, one link away."""
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 200
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= set(re.findall(r"\]\(([^)#]+)\)", text))
 
 
 def test_every_make_target_in_the_readme_exists() -> None:
