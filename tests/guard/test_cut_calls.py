@@ -337,6 +337,7 @@ def shape(messages: list[Any]) -> str:
     return " ".join(one.type + "~" * is_partial(one) + "*" * is_synthetic(one) for one in messages)
 
 
+@pytest.mark.guarantee("half tool calls")
 def test_the_model_is_told_and_goes_on(run: Any, ran: Tools) -> None:
     """By default: no tool, a truthful result, and the next word of the model."""
     model = model_of(CUT, DONE)
@@ -391,6 +392,7 @@ def test_a_model_that_never_gives_a_reason_is_trusted(run: Any, ran: Tools) -> N
     assert shape(messages) == "human ai tool ai"
 
 
+@pytest.mark.guarantee("half tool calls")
 def test_of_a_batch_none_runs(run: Any, ran: Tools) -> None:
     """The call that came whole gets a result of its own, which says so."""
     messages = run(agent_of(model_of(BATCH, DONE), ran))

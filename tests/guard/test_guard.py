@@ -97,6 +97,7 @@ def knows(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], Non
     return put
 
 
+@pytest.mark.guarantee("tool pairs")
 def test_the_model_gets_pairs_and_the_state_stays(run: Any) -> None:
     """The request is made whole; the thread holds what it held, and the answer."""
     model, given = said(), history("T(zz) U A(c1,c2) U T(c2) A(c3) U")
@@ -127,6 +128,7 @@ def test_a_whole_history_passes_as_it_is(run: Any, text: str) -> None:
     assert seen[0] is seen[1]
 
 
+@pytest.mark.guarantee("tool pairs")
 def test_without_the_guard_the_model_gets_what_is_broken(run: Any) -> None:
     """So the tests above can fail."""
     model, given = said(), history("U A(c1) U")

@@ -208,6 +208,7 @@ def whole(store: SqliteStore, run_id: str = "r") -> list[int]:
         seqs += [event.seq for event in found]
 
 
+@pytest.mark.guarantee("damaged spool")
 @pytest.mark.parametrize(
     ("damage", "missing"),
     [("a flipped bit", 1), ("a lost page", 130), ("a length too long", 1), ("a zero length", 1), ("no prefix", 0)],
@@ -570,6 +571,7 @@ def test_a_long_import_tells_its_progress(
 # --- where there can be none ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("no memory-mapped file")
 def test_a_place_without_a_spool(db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A file system that cannot do it: the journal says what that costs, and works."""
 

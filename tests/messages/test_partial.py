@@ -23,6 +23,8 @@ from langchain_runjournal.messages.partial import partial_message
 from langchain_runjournal.messages.stream_assembly import Streamed
 from tests.support.streams import STREAMS, long_argument
 
+pytestmark = pytest.mark.guarantee("partial answer")
+
 
 class Replay(BaseChatModel):
     """Gives the chunks of a recorded stream."""

@@ -21,6 +21,8 @@ from langchain_runjournal.messages.tool_pairs import CallKnowledge
 from tests.support import wires as _wires
 from tests.support.histories import became, history
 
+pytestmark = pytest.mark.guarantee("tool pairs")
+
 Messages = list[BaseMessage]
 
 

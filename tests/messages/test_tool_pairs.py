@@ -31,6 +31,8 @@ from langchain_runjournal.messages.partial import MARK, origin_of
 from langchain_runjournal.messages.tool_pairs import CallKnowledge, answer, open_requests, requests
 from tests.support.histories import became, cut_off, history, made_up, result
 
+pytestmark = pytest.mark.guarantee("unfinished tools")
+
 # --- what becomes of which history --------------------------------------------------------------------------------------
 
 # The names are those of the scenarios in which other agents, and we, have seen histories break: G goose, C codex, K Cline,

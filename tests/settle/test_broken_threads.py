@@ -131,6 +131,7 @@ def updates(saver: Any, config: RunnableConfig = THREAD) -> int:
     return sum(one.metadata["source"] == "update" for one in saver.list(config))
 
 
+@pytest.mark.guarantee("history")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_thread_that_was_broken_before(case: str, shape: str, journal: RunJournal) -> None:
@@ -188,6 +189,7 @@ def _threads(parts: list[tuple[str, int]]) -> list[Any]:
     return [one.model_copy(update={"id": f"m{place}"}) for place, one in enumerate(found)]
 
 
+@pytest.mark.guarantee("history")
 @given(st.lists(st.tuples(st.sampled_from(["whole", "open", "late"]), st.integers(0, 3)), max_size=6))
 def test_any_thread(parts: list[tuple[str, int]]) -> None:
     """Mended, a provider takes it; nothing of it is lost or changed; and a mended one is left as it is."""

@@ -111,6 +111,7 @@ ROWS = [
 NAMES = [row[0] for row in ROWS]
 
 
+@pytest.mark.guarantee("unfinished tools")
 @pytest.mark.parametrize(
     ("thread", "transcript", "real", "applied", "added"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS]
 )
@@ -197,6 +198,7 @@ def _runs(draw: st.DrawFn) -> tuple[list[Any], list[Any], set[str], int]:
     return history, said, known, draw(st.integers(0, len(said)))
 
 
+@pytest.mark.guarantee("history")
 @given(_runs())
 def test_whatever_was_checkpointed_the_thread_is_the_same(case: tuple[list[Any], list[Any], set[str], int]) -> None:
     """A run of which more or less was checkpointed: the same thread comes out, every request answered behind it."""

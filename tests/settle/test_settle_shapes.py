@@ -142,6 +142,7 @@ STATES = {
 }
 
 
+@pytest.mark.guarantee("nothing pending")
 @pytest.mark.parametrize("shape", STATES)
 def test_states_of_all_shapes(shape: str, journal: RunJournal) -> None:
     """History, question and half an answer stand in the thread, once and in order; the next turn is given them."""

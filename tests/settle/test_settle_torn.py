@@ -58,6 +58,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- endings that take their time ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("before the next message")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["left", "cancelled"])
 def test_the_next_message_waits_for_a_run_that_ends_slowly(
@@ -220,6 +221,7 @@ def test_a_settlement_that_was_cancelled_before_its_first_step(journal: RunJourn
     assert thread(agent) == HUNG
 
 
+@pytest.mark.guarantee("every ending")
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("hops", [0, 1, 2, 4, 8, 16])
