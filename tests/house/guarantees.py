@@ -18,8 +18,9 @@ _ROW: Final = re.compile(r"^\| \*\*([^*]+)\*\* \|", re.MULTILINE)
 _HEAD: Final = """# Guarantees and their tests
 
 Each row of "What is guaranteed" in the [README](../README.md) has tests that prove it.
-`python -m tests.house.guarantees` generates this page from the marker `@pytest.mark.guarantee(...)` of the tests. A test fails
-when the page is out of date, when a guarantee has no test, or when a test names a guarantee that the README does not give.
+`python -m tests.house.guarantees` generates this page from the marker `@pytest.mark.guarantee(...)` of the tests.
+A test fails when the page is out of date, when a guarantee has no test, or when a test names a guarantee that the README
+does not give.
 
 | guarantee | tests |
 |---|---|

@@ -44,7 +44,7 @@ def found_in(text: str) -> list[str]:
     return [match[0] for match in BANNED.finditer(re.sub(r"\s*\n\s*(?:#\s*)?", " ", plain))]
 
 
-@pytest.mark.xfail(reason="being rewritten, room by room")
+@pytest.mark.xfail(reason="being rewritten, room by room", strict=False)
 @pytest.mark.parametrize("module", modules())
 def test_a_module_is_written_in_plain_english(module: str) -> None:
     """Docstrings, comments, log lines and errors."""
@@ -52,7 +52,7 @@ def test_a_module_is_written_in_plain_english(module: str) -> None:
     assert not [f"{path.name}:{line} {phrase}" for line, text in prose_of(path) for phrase in found_in(text)]
 
 
-@pytest.mark.xfail(reason="being rewritten, page by page")
+@pytest.mark.xfail(reason="being rewritten, page by page", strict=False)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_is_written_in_plain_english(page: Path) -> None:
     """README, docs, CHANGELOG and CONTRIBUTING."""
