@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.pregel import Pregel
 
-from ..events import PROBLEM, is_utf8
+from ..common.text import is_utf8
+from ..events import PROBLEM
 from ..settle.attached_graph import TASK, attachments_of
 from ..settle.functional_api import PREVIOUS
 from ..settle.saver import JournalSaver

@@ -19,10 +19,11 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 from ..common.shared_values import Shared
 from ..errors import InvalidArgument
 from ..events import DELTA
-from ..events.segments import encode_text, encode_value
+from ..events.encoding import encode_text, encode_value
 from ..journal.run_journal import RunJournal
 from ..journal.spool import TEXT, VALUE
 from ..messages.answers import Answers, names_in
+from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
 from ..runs.cancellation import refuse
 from . import callback_data as _translate
@@ -142,7 +143,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                             node.spoke, node.said = True, not content.isspace()
                         self.journal._appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
                     return
-                short = _translate.short_json(content, calls)
+                short = short_json(content, calls)
                 if short is not None:
                     if calls:
                         node.raw.write(short)
@@ -171,7 +172,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             text = getattr(chunk, "text", None) or token
             data = {"text" if isinstance(text, str) else "blocks": text} if text else {}
         else:
-            data = _translate.chunk_delta(fields, node.message_id, node.metadata)
+            data = chunk_delta(fields, node.message_id, node.metadata)
         self._delta(node, data)
 
     @_never_raises
@@ -181,7 +182,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         refuse(node)
         if node is None or node.owner is not self:
             return
-        data = _translate.stream_event_delta(event)
+        data = stream_event_delta(event)
         if not node.on_events:
             node.on_events = True
             self.streaming.pop(node.key, None)

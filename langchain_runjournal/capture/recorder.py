@@ -13,16 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
+from ..common.text import is_utf8
 from ..common.twins import off_the_loop
-from ..events import CALLED, DELTA, RunStatus, is_utf8
+from ..events import CALLED, DELTA, RunStatus
 from ..messages import task_messages as _given
-from ..messages.cut_calls import endpoint_of
+from ..messages.cut_calls import asks_again, endpoint_of
+from ..messages.message_data import Data
+from ..messages.tool_requests import request_ids
 from ..runs.cancellation import RunningThreads
 from . import callback_data as _translate
 from .because import said
 from .call_tree import Node, Owner, Root, key_of
-from .callback_data import Data
-from .cut_calls import asks_again
 from .graph_tasks import Tasks
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Recorder(Tasks):
             if (scope := root.scopes.get(node.namespace)) is not None:
                 scope.speak(node.id, node.spoken)
             if not root.over and node.inside is None:
-                root.requests.update(_translate.request_ids(data["message"]["data"]))
+                root.requests.update(request_ids(data["message"]["data"]))
         if not node.cut:
             self._spend(node, usage, complete=True)
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..events import Event, Kind
+from ..messages.message_data import Data
 from .call_tree import Root, Tracker
-from .callback_data import Data
 from .cut_calls import CutCalls
 from .thread_slots import ThreadSlot, ThreadSlots
 

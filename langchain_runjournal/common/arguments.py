@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
 from ..errors import InvalidArgument
-from ..events import is_utf8
+from .text import is_utf8
 
 _UTF8 = "text that UTF-8 can encode (it holds half of a surrogate pair)"
 

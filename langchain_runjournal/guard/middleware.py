@@ -13,10 +13,11 @@ from langchain.agents.middleware.types import AgentState, ModelRequest, ModelRes
 from ..errors import InvalidArgument
 from ..journal.run_journal import RunJournal
 from ..messages import bridge as _bridge
-from ..messages.tool_pairs import CallKnowledge, Request
-from . import check_policies
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge
 from .on_cut import OnCut
 from .projection import Projection, is_whole, project, wanted
+from .repair import check_policies
 
 logger = logging.getLogger("langchain_runjournal")
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from ..common.clock import Clock
 from ..errors import EventsLost, RunFenced, RunJournalError, WriteFailed
 from ..events import DELTA, MARKS, Event, Kind
-from ..events.segments import encode_value
+from ..events.encoding import encode_value
 from .deleted_runs import Buried
 from .overflow import Entry, Overflow
 from .run_buffer import RunBuffer

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..capture.callback_data import Data, request_ids
 from ..common.packed import copied
 from ..events import Event, Run, RunStatus
 from ..messages.loading import load
-from ..messages.tool_pairs import CallKnowledge, State
+from ..messages.message_data import Data
+from ..messages.tool_requests import request_ids
+from ..messages.tool_results import CallKnowledge, State
 from .run_display import read_if_there
 
 if TYPE_CHECKING:

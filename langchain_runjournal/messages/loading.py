@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..capture.callback_data import Data
 from ..common import binary as _bytes
 from ..common import packed as _packed
 from . import forms as _forms
-from .partial import MARK, origin_of
+from .marks import MARK, origin_of
+from .message_data import Data
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

@@ -21,8 +21,9 @@ from ..errors import InvalidArgument, NoMessages
 from ..events import CAUSES, Cause, RunStatus
 from ..messages.forms import known_again
 from ..messages.loading import as_messages, load
-from ..messages.partial import origin_of, partial_message
-from ..messages.tool_pairs import CallKnowledge
+from ..messages.marks import origin_of
+from ..messages.partial import partial_message
+from ..messages.tool_results import CallKnowledge
 from .bare_checkpointer import BareThread
 from .graph_thread import GraphThreads
 from .plan import plan

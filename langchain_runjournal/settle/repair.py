@@ -16,7 +16,8 @@ from ..capture import callback_data as _translate
 from ..common.twins import Effects, off_loop
 from ..journal.tool_evidence import Call, look_up
 from ..messages.loading import as_messages
-from ..messages.tool_pairs import CallKnowledge, Request
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge
 from .graph_thread import CLEAR, GraphThreads, MessagesChannel
 from .repair_plan import Given, Mended, given_in, is_broken, mend, rewritten, wanted
 from .supersteps import cleared, is_left

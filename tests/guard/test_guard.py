@@ -19,7 +19,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, guard, is_synthetic
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, requests
+from langchain_runjournal.messages.tool_pairs import requests
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from tests.support.agents import Scripted, asks, words
 from tests.support.histories import became, cut_off, history, result
 

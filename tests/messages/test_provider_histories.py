@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 from langchain_runjournal.guard.projection import project
-from langchain_runjournal.messages.tool_pairs import CallKnowledge
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from tests.support import wires as _wires
 from tests.support.histories import became, history
 

@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 from langchain_runjournal import RunJournal, attach, is_synthetic
 from langchain_runjournal.capture.graph_identity import identity
 from langchain_runjournal.capture.thread_slots import ThreadSlot
-from langchain_runjournal.messages.tool_pairs import CallKnowledge
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.repair_plan import is_broken, mend, rewritten
 from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 
 from langchain_runjournal.messages import tool_pairs as _pairs
-from langchain_runjournal.messages.partial import MARK, origin_of
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, Request
+from langchain_runjournal.messages.marks import MARK, origin_of
+from langchain_runjournal.messages.tool_requests import Request
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.plan import Plan, holds, plan
 
 RUN = "run-1"

@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 
 from langchain_runjournal import RunJournal, attach, errors
-from langchain_runjournal.messages.partial import origin_of
+from langchain_runjournal.messages.marks import origin_of
 from tests.support.agents import Scripted, asks, words
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
