@@ -143,7 +143,7 @@ def _check_spools(journal: RunJournal) -> Iterator[Problem]:
     if place is not None:
         for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
             hint = "Try `runjournal recover --spool` on it; delete it when you need it no more"
-            yield Problem(what="damage", run_id=None, text=f"{path.name} could not be brought in whole", hint=hint)
+            yield Problem(what="damage", run_id=None, text=f"{path.name} could not be imported whole", hint=hint)
 
 
 def _exposed(journal: RunJournal) -> Sequence[str]:
