@@ -76,7 +76,7 @@ class GapFinder:
     def differences(self, run: Run) -> list[str]:
         """When all have gone by: where the row of the run, as it was before that, says something else."""
         if self.last < run.last_seq:
-            return [f"should go on to {run.last_seq}, and ends at {self.last}"]
+            return [f"should continue to {run.last_seq}, and ends at {self.last}"]
         if self.last > run.last_seq or self._begins_late:
             return []  # it has gone on meanwhile, or what was not looked at may say it
         if self._told is None:
@@ -153,7 +153,7 @@ def _exposed(journal: RunJournal) -> Sequence[str]:
 
 
 def _damage(run_id: str | None, text: str) -> Problem:
-    hint = "Keep a copy of the file, and restore it from a backup, or go on with what can be read"
+    hint = "Keep a copy of the file, and restore it from a backup, or continue with what can be read"
     return Problem(what="damage", run_id=run_id, text=text, hint=hint)
 
 
