@@ -373,7 +373,7 @@ class Tracker:
             try:
                 self._next()()
             except Exception:
-                logger.exception("the end of a call could not be recorded")
+                logger.exception("could not record the end of a call")
             finally:
                 self._lock.release()
 

@@ -70,7 +70,7 @@ class CutCalls:
             message = getattr(generations[0], "message", None) if generations else None
             return self._judge(node, vars(message)) if message is not None else None
         except Exception:
-            logger.exception("whether the answer of call %s is whole could not be found out: it counts as whole", node.id)
+            logger.exception("could not find out whether the answer of call %s is whole; treating it as whole", node.id)
             return None
 
     def _judge(self, node: Node, fields: Mapping[str, Any]) -> Cut | None:

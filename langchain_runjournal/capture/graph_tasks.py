@@ -88,7 +88,7 @@ class Tasks(RunEndings):
         except Exception:
             if not self._has_complained:
                 self._has_complained = True
-                logger.exception("the function given as answers= failed: the call counts as an answer")
+                logger.exception("the function given as answers= failed; treating the call as an answer")
             return True
 
     def hear(self, node: Node, message: Data) -> Data:

@@ -46,7 +46,7 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
         try:
             method(*args, **kwargs)
         except Exception:
-            logger.exception("what %s said could not be recorded", method.__name__)
+            logger.exception("could not record what %s reported", method.__name__)
             cast("JournalCallbackHandler", args[0]).journal._appender.miss()
 
     return guarded
@@ -156,7 +156,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             self._token(token, chunk, run_id)
             return
         except Exception:
-            logger.exception("a token could not be recorded")
+            logger.exception("could not record a token")
             self.journal._appender.miss()
             return
         self._token(token, chunk, run_id)

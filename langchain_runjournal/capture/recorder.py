@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Mapping[str, Any] = {}
-_NO_THREAD = "run %s is recorded without its thread: the id %r holds half of a surrogate pair, which cannot be stored"
+_NO_THREAD = "recording run %s without its thread: the id %r holds half of a surrogate pair, which cannot be stored"
 _LEFT = {
     "never": "its graph is attached with settle='never': recover settles it",
     "on_stop": "it failed, and its graph is attached with settle='on_stop': the next message settles it, or recover",
@@ -111,7 +111,7 @@ class Recorder(Tasks):
         try:
             run = off_the_loop(partial(self._journal._store.run, run_id))
         except Exception:
-            logger.exception("the store could not say whether run id %s is used", run_id)
+            logger.exception("could not look up whether run id %s is in use", run_id)
             return False
         return run is not None and run.status != RunStatus.PAUSED  # what waits for a human may go on under its own id
 

@@ -59,27 +59,28 @@ class Event(_Fields):
         at: float = 0.0,
     ) -> None:
         if type(run_id) is not str or not run_id or not (run_id.isascii() or is_utf8(run_id)):
-            raise InvalidArgument(name="Event.run_id", expected="a non-empty str (of a UUID: str(run_id))", value=run_id)
+            raise InvalidArgument(
+                name="Event.run_id", expected="non-empty UTF-8 text (for a UUID: str(run_id))", value=run_id
+            )
         if kind not in KINDS:
-            raise InvalidArgument(name="Event.kind", expected=f"one of {', '.join(sorted(KINDS))}", value=kind)
+            raise UnknownOption(name="Event.kind", what="value", unknown=[kind], known=sorted(KINDS))
         if not isinstance(data, Mapping):
             raise InvalidArgument(name="Event.data", expected="a mapping that JSON can hold", value=data)
         if call_id is not None and type(call_id) is not str:
             raise InvalidArgument(name="Event.call_id", expected="a str or None", value=call_id)
         if kind == "run.end" and data.get("status", "completed") not in ENDINGS:
-            raise InvalidArgument(
-                name="data['status'] of run.end", expected=f"one of {', '.join(ENDINGS)}", value=data.get("status")
-            )
+            name, status = "data['status'] of run.end", data.get("status")
+            raise UnknownOption(name=name, what="value", unknown=[status], known=_ENDINGS)
         if kind == "run.start" and not _names_thread(data.get("thread_id")):
             raise InvalidArgument(
                 name="data['thread_id'] of run.start",
-                expected="text that UTF-8 can encode (it holds half of a surrogate pair)",
+                expected="text that UTF-8 can encode, without half of a surrogate pair",
                 value=data["thread_id"],
             )
         if type(seq) is not int or seq < 0:
             raise InvalidArgument(name="Event.seq", expected="an int of 0 (not yet numbered) or more", value=seq)
         if not isinstance(at, (int, float)) or not 0 <= at < FAR_FUTURE:
-            raise InvalidArgument(name="Event.at", expected="seconds since 1970, or 0 for now", value=at)
+            raise InvalidArgument(name="Event.at", expected="a number of seconds since 1970, or 0 for now", value=at)
         put = object.__setattr__
         put(self, "run_id", run_id)
         put(self, "kind", kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..common.arguments import one_of
 from ..errors import InvalidArgument
 from ..messages import bridge as _bridge
 from ..messages.tool_requests import Request
@@ -53,10 +54,9 @@ def repair_tool_pairs(
 
 
 def check_policies(dangling: str, orphans: str) -> None:
-    """Raise `InvalidArgument` for a policy that there is not."""
+    """Raise `UnknownOption` for a policy that does not exist."""
     for name, value, allowed in (("dangling", dangling, DANGLING), ("orphans", orphans, ORPHANS)):
-        if value not in allowed:
-            raise InvalidArgument(name=name, expected="one of " + ", ".join(repr(one) for one in allowed), value=value)
+        one_of(name, value, allowed)
 
 
 def _check_messages(messages: Any) -> None:

@@ -29,8 +29,8 @@ from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 logger = logging.getLogger("langchain_runjournal")
 
 _KEPT_LANES: Final = 10_000
-_NOT_KEPT: Final = "an event could not be kept: %.200r"
-_NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event; this could not be kept: %.200r"
+_NOT_KEPT: Final = "could not record an event: %.200r"
+_NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event, so it could not record %.200r"
 _IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
 
 
@@ -291,12 +291,12 @@ class Appender:
 
     def _refuse_late(self, run_id: str) -> None:
         if not self.late:
-            logger.error("run %s appends to a journal that is closed: its events are not kept", run_id)
+            logger.error("run %s appends to a closed journal: its events are not stored", run_id)
         self.late += 1
 
     def _refuse(self, buffer: RunBuffer) -> None:
         if not self.refused.get(buffer.run_id):
-            logger.error("events of run %s are refused: it belongs to another owner", buffer.run_id)
+            logger.error("refusing events of run %s: the run belongs to another owner", buffer.run_id)
         self.refused[buffer.run_id] = self.refused.get(buffer.run_id, 0) + 1
 
     def fence(self, buffer: RunBuffer, error: RunJournalError) -> None:
@@ -305,17 +305,20 @@ class Appender:
             buffer.shut = error
             dropped = buffer.drop_all()
             if dropped and buffer.run_id not in self.buried:
-                logger.error("%d events of run %s are refused: %s", dropped, buffer.run_id, error)
+                logger.error("refusing events of run %s (%d): %s", buffer.run_id, dropped, error)
                 self.refused[buffer.run_id] = self.refused.get(buffer.run_id, 0) + dropped
 
     # --- under pressure -----------------------------------------------------------------------------------------------
 
     def _keep_for_later(self, entry: Entry) -> None:
         if not self._overflow:
-            logger.info("the spool of %s has no room: events wait in memory", self._url)
+            logger.info("the spool of %s is full: events wait in memory", self._url)
         if not self._overflow.add(entry):
             if not self.lost:
-                logger.error("nothing could be written to %s for too long: events are being lost", self._url)
+                logger.error(
+                    "the journal %s is losing events: it could not be written for too long",
+                    self._url,
+                )
             self.lost += 1
         if self.asleep:
             self.asleep = False
@@ -348,7 +351,7 @@ class Appender:
         except Exception:
             # One that cannot be placed must not block all that wait behind it.
             self.unreadable += 1
-            logger.exception("an event of run %s could not be kept", entry.run_id)
+            logger.exception("could not record an event of run %s", entry.run_id)
             return True
 
     @property
@@ -396,9 +399,8 @@ class Appender:
             lost, self.lost = self.lost, 0
         if not lost:
             return None
-        return WriteFailed(
-            url=self._url, reason="nothing could be stored for too long", waiting=0, where="anywhere", lost=lost
-        )
+        reason = "the store failed for so long that the memory for waiting events was full"
+        return WriteFailed(url=self._url, reason=reason, waiting=0, where="", lost=lost)
 
     def take_late(self) -> int:
         """How many events came after the end, once."""

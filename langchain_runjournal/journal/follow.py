@@ -227,4 +227,4 @@ def catch_up(writer: Writer, needed: bool, patience: float) -> None:
         barrier = writer.barrier(quiet=True)
         concurrent.futures.wait([barrier], timeout=patience)
         if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
-            logger.debug("reading %s without what could not be written yet", writer.store.url)
+            logger.debug("reading %s without the events that could not be stored yet", writer.store.url)

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..capture.recorder import Recorder
-from ..common.arguments import Age, count, positive, seconds, text, thread
+from ..common.arguments import Age, count, one_of, positive, seconds, text, thread
 from ..common.clock import Clock, SystemClock
 from ..common.shared_values import Shared
 from ..common.twins import run_async, run_sync
-from ..errors import FlushTimeout, InvalidArgument, JournalClosed, RunJournalError
+from ..errors import FlushTimeout, JournalClosed, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
@@ -100,7 +100,7 @@ class RunJournal(Opening, Shared):
         try:
             writer.dead_owners.collect()
         except Exception:
-            logger.exception("could not bring all that was left behind into %s; it is tried again later", self.url)
+            logger.exception("could not import all spools of dead owners into %s; retrying later", self.url)
         if self._store.path is not None:
             ids = self._store.store_id, bytes.fromhex(owner.owner_id)
             writer.appender.spool = open_spool(self._store.path, *ids, limit=self._spool_limit)
@@ -189,8 +189,8 @@ class RunJournal(Opening, Shared):
     def runs(self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50) -> list[Run]:
         """The runs of a thread, or with a status, or all; newest first. `limit=None` for every one."""
         self._check_open()
-        if status is not None and status not in list(RunStatus):
-            raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
+        if status is not None:
+            one_of("status", status, [one.value for one in RunStatus])
         wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
         _follow.catch_up(self._writer, self._appender.waiting > 0, 2 * self._busy_timeout)
         return _looking.with_sources(self, self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit)))

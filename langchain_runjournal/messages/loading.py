@@ -50,7 +50,7 @@ def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
                 fields["additional_kwargs"] = _marked(fields.get("additional_kwargs"), left_out)
             messages += messages_from_dict([{"type": data["type"], "data": fields}])
         except Exception:
-            logger.warning("a message of run %s cannot be read; its event holds it", run_id, exc_info=True)
+            logger.warning("could not read a message of run %s; its event still holds the message", run_id, exc_info=True)
     return messages
 
 

@@ -105,7 +105,7 @@ class RunControl:
         if self.task is not None and not self.task.done() and not self._is_ending():
             if not self.refuses:
                 logger.warning(
-                    "run %s has not ended %.1f s after it was cancelled: cancelled again", self.run_id, self.grace
+                    "run %s has not ended %.1f s after it was cancelled; cancelling it again", self.run_id, self.grace
                 )
             self.refuse_all(list(self.root.open.values()) if self.root is not None else [])
             self.task.cancel()
@@ -158,8 +158,8 @@ def _shut_down(journal: RunJournal) -> Effects[None]:
     for one in going:
         if not (yield wait_for(one, max(0.0, give_up - time.monotonic()))):
             logger.error(
-                "the journal %s is closed while run %s goes on: it is settled when a journal is next opened and asked to."
-                " Await aclose() on the event loop of the run, before that ends",
+                "closing the journal %s while run %s is still running: the next message of its thread settles the run, or"
+                " RunJournal.recover. Await aclose() on the event loop of the run, before that loop ends",
                 journal.url,
                 one.run_id,
             )

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Final = Given()
-NO_ROOM: Final = "{what} cannot be written anew, and the results of open tool requests belong behind their requests"
+NO_ROOM: Final = "{what} cannot be rewritten, and the results of open tool requests belong behind their requests"
 NOT_KEPT: Final = "its state does not keep the results of open tool requests that are written to it"
 _REMEDY: Final = (
-    "thread %s has tool requests without results, which a provider refuses, and they cannot be answered in the thread: %s."
-    " Use ToolPairGuard(journal) as middleware of the agent, or call repair_tool_pairs(messages) before the model is called"
+    "thread %s has tool requests without results, which a provider refuses, and the results cannot be added to the"
+    " thread: %s. Use ToolPairGuard(journal) as middleware of the agent, or call repair_tool_pairs(messages) before the"
+    " model is called"
 )
 
 
@@ -91,7 +92,7 @@ class Mender:
             self._warn(thread_id, NOT_KEPT)
             return Mending(state=state, problem=NOT_KEPT)
         logger.info(
-            "thread %s had tool requests without results: %d were answered, %d results moved to their requests (it was %s)",
+            "repaired thread %s, which had tool requests without results: %d added, %d moved (checkpoint before: %s)",
             thread_id,
             len(done.added),
             done.moved,

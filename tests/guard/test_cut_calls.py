@@ -455,7 +455,7 @@ def test_a_limit_that_is_too_low_ends_in_an_error(run: Any, ran: Tools, options:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"on_cut": "ignore"}, "on_cut must be"),
+        ({"on_cut": "ignore"}, "on_cut does not know the value 'ignore'"),
         ({"cut_retries": -1, "on_cut": "retry"}, "cut_retries must be"),
         ({"run_whole_calls": 1}, "run_whole_calls must be"),
     ],

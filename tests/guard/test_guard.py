@@ -263,7 +263,7 @@ def test_a_journal_that_fails_does_not_stop_the_agent(
         run(agent_of(model, guard.ToolPairGuard(journal), checkpointer=InMemorySaver()), {"messages": given}, THREAD)
     assert became(given, model.seen[0]) == "0 1 T*(c1) 2"
     warning, info = caplog.records
-    assert "could not be asked" in warning.message
+    assert "could not read missing tool results from the journal" in warning.message
     assert warning.exc_info is not None
     assert info.message.endswith("synthesized search (c1)")
 
@@ -407,8 +407,8 @@ def test_a_conversation_that_goes_on_without_the_approval(run: Any, journal: Run
     ("options", "words"),
     [
         ({"journal": "runs.db"}, "journal must be a RunJournal or None, but 'runs.db'"),
-        ({"dangling": "fix"}, "dangling must be one of 'synthesize', 'strip', 'hold', 'raise', but 'fix'"),
-        ({"orphans": None}, "orphans must be one of 'drop', 'keep', 'raise', but None"),
+        ({"dangling": "fix"}, "dangling does not know the value 'fix'. It knows: 'synthesize', 'strip', 'hold', 'raise'"),
+        ({"orphans": None}, "orphans does not know the value None. It knows: 'drop', 'keep', 'raise'"),
         ({"notes": "yes"}, "notes must be True or False, but 'yes'"),
     ],
 )

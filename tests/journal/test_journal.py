@@ -126,12 +126,12 @@ def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixtur
     for odd in (None, "event", Liar()):
         journal.append(odd)
     journal.append(Event(run_id="r", kind="tool.start", data={"odd": object()}))
-    with pytest.raises(errors.WriteFailed, match="3 events could not be taken") as caught:
+    with pytest.raises(errors.WriteFailed, match="could not take 3 events, and they are lost") as caught:
         journal.flush()
     assert caught.value.lost == 3
     journal.flush()
     assert [event.seq for event in journal.read("r")] == [1]
-    assert "could not be kept" in caplog.text
+    assert "so it could not record 'event'" in caplog.text
 
 
 @pytest.mark.parametrize("odd", [{"run_id": "x"}, None, Event])
@@ -141,7 +141,7 @@ def test_append_says_what_it_takes(odd: object, journals: Journals, caplog: pyte
     journal.append(odd)
     [record] = [record for record in caplog.records if record.name == "langchain_runjournal"]
     said = record.getMessage()
-    assert said.startswith("RunJournal.append takes a langchain_runjournal.Event; this could not be kept: ")
+    assert said.startswith("RunJournal.append takes a langchain_runjournal.Event, so it could not record ")
     assert repr(odd) in said
     assert not record.exc_info
     with pytest.raises(errors.EventsLost, match=r"Give `RunJournal\.append` an `Event`") as caught:
@@ -462,7 +462,7 @@ def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> Non
             expected += len(numbers)
         assert expected == count
         assert gaps >= 1
-        assert "are being lost" in caplog.text
+        assert "is losing events" in caplog.text
 
 
 @pytest.mark.guarantee("in memory")
@@ -1023,7 +1023,7 @@ def test_complaints_do_not_swallow_each_other(journals: Journals) -> None:
     journal.append(None)
     with pytest.raises(errors.RunFenced):
         journal.flush()
-    with pytest.raises(errors.WriteFailed, match="1 events could not be taken"):
+    with pytest.raises(errors.WriteFailed, match="could not take 1 event, and it is lost"):
         journal.flush()
     journal.flush()
 

@@ -607,8 +607,12 @@ def test_what_was_done_is_reported() -> None:
 @pytest.mark.parametrize(
     ("messages", "options", "said"),
     [
-        ([], {"dangling": "fix"}, "dangling must be one of 'synthesize', 'strip', 'hold', 'raise', but 'fix'"),
-        ([], {"orphans": "strip"}, "orphans must be one of 'drop', 'keep', 'raise', but 'strip'"),
+        (
+            [],
+            {"dangling": "fix"},
+            "dangling does not know the value 'fix'. It knows: 'synthesize', 'strip', 'hold', 'raise'",
+        ),
+        ([], {"orphans": "strip"}, "orphans does not know the value 'strip'. It knows: 'drop', 'keep', 'raise'"),
         ((), {}, "messages must be a list of LangChain messages"),
         ({"messages": []}, {}, "messages must be a list of LangChain messages"),
         ("hello", {}, "messages must be a list of LangChain messages"),

@@ -562,7 +562,7 @@ def test_a_list_that_cannot_be_written_anew(journal: RunJournal, caplog: pytest.
     for run in journal.runs():
         settled = [event.data for event in journal.read(run.run_id) if event.kind == "run.settled"]
         assert [data["outcome"] for data in settled] == ["left_alone"]
-        assert "cannot be written anew" in settled[0]["reason"]
+        assert "cannot be rewritten" in settled[0]["reason"]
 
 
 def only_words(left: list[Any], right: list[Any]) -> list[Any]:

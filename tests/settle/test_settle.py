@@ -958,4 +958,4 @@ def test_recover_on_another_checkpointer_says_so(journal: RunJournal, caplog: py
     assert (report.outcome, thread(other), journal.runs()[0].settled) == ("failed", [], False)
     assert report.reason == "the checkpointer of this graph has no such thread"
     [warned] = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert f"run {report.run_id} is not settled: its checkpointer has no thread" in warned.getMessage()
+    assert f"run {report.run_id} is not settled: its checkpointer no longer has thread" in warned.getMessage()

@@ -304,7 +304,7 @@ def test_a_message_while_another_run_goes_on(
             gate.open()
         first.result()
     [warning] = warnings_of(caplog)
-    assert "is going on on thread t, where another one begins" in warning
+    assert "is still running on thread t, where another run begins" in warning
     assert [run.status for run in journal.runs()] == ["completed", "completed"]
 
 
@@ -407,7 +407,8 @@ def test_a_forked_child_waits_for_nothing_of_its_parent(while_: str, db: Any, ca
             agent.invoke(say("next"), THREAD)
             assert shown(asked.seen[-1])[-3:] == [*SETTLED, "U next"]
             # Each of the two messages begins beside the run of the parent.
-            begins = f"run {ours} is going on on thread t, where another one begins: one of them will lose what it writes"
+            begins = f"run {ours} is still running on thread t, where another run begins: one of them will lose"
+            begins += " what it writes"
             assert warnings_of(caplog) == ([] if while_ == "the lock is held" else [begins] * 2)
 
         try:
