@@ -19,7 +19,7 @@ endif
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
-		echo 'Python 3.10 or later is needed, and $(PYTHON) is none. Name one: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
+		echo 'Python 3.10 or later is required, and $(PYTHON) is older or missing. Choose one: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 
 $(READY): pyproject.toml $(BIN)/python
