@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 from ..common import strict_json as _json
 from ..common.text import FAR_FUTURE, is_utf8
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, UnknownOption
 from .vocabulary import DELTA, ENDINGS, KINDS, NO_DATA, Kind
 
 
@@ -70,7 +70,7 @@ class Event(_Fields):
             raise InvalidArgument(name="Event.call_id", expected="a str or None", value=call_id)
         if kind == "run.end" and data.get("status", "completed") not in ENDINGS:
             name, status = "data['status'] of run.end", data.get("status")
-            raise UnknownOption(name=name, what="value", unknown=[status], known=_ENDINGS)
+            raise UnknownOption(name=name, what="value", unknown=[status], known=ENDINGS)
         if kind == "run.start" and not _names_thread(data.get("thread_id")):
             raise InvalidArgument(
                 name="data['thread_id'] of run.start",
