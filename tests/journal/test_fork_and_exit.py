@@ -525,7 +525,7 @@ from langchain_runjournal import Event, RunJournal
 journal = RunJournal(sys.argv[1])
 read, write = os.pipe()
 if os.fork():
-    journal._writer.intake.asleep = False
+    journal._writer.appender.asleep = False
     for _ in range(500):
         journal.append(Event(run_id="new", kind="llm.ai.delta", data={"text": "x"}))
     os.kill(os.getpid(), signal.SIGKILL)

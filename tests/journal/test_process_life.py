@@ -177,7 +177,7 @@ if how == "dead":
     owner.kill()
     owner.wait()
 with RunJournal(db) as journal:
-    journal._writer.janitor.collect()
+    journal._writer.dead_owners.collect()
     print(journal.claim("r"), owner_id in spool_files(db), journal._store.run("r").owner == owner_id)
 """
 

@@ -374,11 +374,11 @@ def append(count):
     for _ in range(count):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}, call_id="c"))
 append(100)
-while not journal._writer.intake.spool.is_ready:
+while not journal._writer.appender.spool.is_ready:
     journal.flush()  # it has all the files that it makes for itself
 print(journal.owner_id, flush=True)
 sys.stdin.readline()
-while not journal._writer.intake.spool.file.path.exists():
+while not journal._writer.appender.spool.file.path.exists():
     threading.Event().wait(0.005)
 append(100)
 os.kill(os.getpid(), signal.SIGKILL)

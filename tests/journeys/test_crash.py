@@ -263,7 +263,7 @@ from langchain_runjournal import RunJournal, Event
 journal = RunJournal(sys.argv[1])
 journal.append(Event(run_id="r", kind="run.start"))
 journal.flush()
-journal._writer.intake.spool.file.mark_drained = lambda pos: None
+journal._writer.appender.spool.file.mark_drained = lambda pos: None
 for number in range(500):
     journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": str(number)}, call_id="c"))
 os.kill(os.getpid(), 9)
