@@ -7,9 +7,7 @@ other one reads the store, and is woken when SQLite says that somebody has writt
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -22,7 +20,6 @@ from .replay import Page, Replay, Step
 from .writer import Writer
 
 PAGE: Final = 2_000
-logger = logging.getLogger("langchain_runjournal")
 
 _LONGEST_NAP: Final = 1.0
 """Seconds after which a follower looks without having been woken: a wake-up that gets lost costs no more than that."""
@@ -219,12 +216,3 @@ class RunWaiter:
         for sleeper in (self._sleeper, self._loop_sleeper):
             if sleeper is not None:
                 sleeper.stop_listening(*self._about)
-
-
-def catch_up(writer: Writer, needed: bool, patience: float) -> None:
-    """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
-    if needed and not writer.is_current() and not writer.appender.is_inside():
-        barrier = writer.barrier(quiet=True)
-        concurrent.futures.wait([barrier], timeout=patience)
-        if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
-            logger.debug("reading %s without what could not be written yet", writer.store.url)

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..capture.callback_data import Data
 from ..events import GRAPH, Event, Run, RunStatus
-from ..journal.tool_evidence import Call, Evidence
 from ..messages import transcript as _transcript
 from ..messages.loading import load
+from ..messages.tool_evidence import Call, Evidence
 from ..messages.tool_pairs import CallKnowledge, Request, walk
 from .plan import NOTHING_APPLIED
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from ..capture.recorder import recorder_of
 from ..common.arguments import seconds, thread
 from ..common.twins import run_async, run_sync
 from ..errors import InvalidArgument
@@ -206,7 +207,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         try:
             asked = config["configurable"]
             if not asked.get("checkpoint_ns"):
-                self.journal._capture.checkpoint(self, _thread(config), "base", asked.get("checkpoint_id"))
+                recorder_of(self.journal).checkpoint(self, _thread(config), "base", asked.get("checkpoint_id"))
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 
@@ -219,15 +220,15 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             if config["configurable"].get("checkpoint_ns"):
                 return
             if metadata.get("source") == "loop":
-                self.journal._capture.applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
+                recorder_of(self.journal).applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
             elif metadata.get("source") == "input":
-                self.journal._capture.checkpoint(self, _thread(config), "stored", checkpoint["id"])
+                recorder_of(self.journal).checkpoint(self, _thread(config), "stored", checkpoint["id"])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
 
-    def is_same(self, other: JournalSaver) -> bool:
+    def is_same(self, other: object) -> bool:
         """Whether both are one to its users: LangGraph makes copies of its own."""
-        return self._pending_writes is other._pending_writes
+        return isinstance(other, JournalSaver) and self._pending_writes is other._pending_writes
 
     def drained(self, thread_id: str, timeout: float | None) -> bool:
         """Wait until nothing is being written to a thread by this saver, or about to be: True. False after `timeout`
@@ -272,14 +273,14 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         asked, thread_id = config.get("configurable") or {}, _thread(config)
         if any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
             return None
-        found: CheckpointTuple | None = self.journal._capture.take_read(self, thread_id)
+        found: CheckpointTuple | None = recorder_of(self.journal).take_read(self, thread_id)
         return found
 
     def _resumed(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
         """Tell the journal if a run goes on from a checkpoint that it has asked for."""
         try:
             if found is not None and _place(config) is not config:
-                self.journal._capture.checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
+                recorder_of(self.journal).checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
         except Exception:
             logger.exception("the journal could not be told of a checkpoint")
         return found

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores import open_store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import creation as _sqlite_make
@@ -39,7 +40,7 @@ def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
     """Whatever the file is called; and a Path is a path, whatever it looks like."""
     for name in ("a%20b.db", "x:1.db", "ü[1].db", "what?#.db"):
         with RunJournal(tmp_path / name) as journal, RunJournal(journal.url) as again:
-            assert again._store.path == tmp_path / name
+            assert core_of(again).store.path == tmp_path / name
     assert len([path for path in tmp_path.iterdir() if path.suffix == ".db"]) == 4
 
 
@@ -345,7 +346,7 @@ def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCapt
     with RunJournal(db) as journal:
         assert journal.runs() == []
         assert "runs.db-wal is left of a database that is gone" in caplog.text
-        assert journal._store.check() == []
+        assert core_of(journal).store.check() == []
 
 
 # --- on an event loop -------------------------------------------------------------------------------------------------
@@ -368,7 +369,7 @@ def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPat
         went_on.set()
         async with await opening as journal:
             assert isinstance(journal, RunJournal)
-            assert journal._lease == 3.0
+            assert core_of(journal).lease == 3.0
             journal.append(Event(run_id="r", kind="run.start"))
             assert (await journal.arun("r")).last_seq == 1
         with pytest.raises(errors.InvalidArgument, match="lease"):
