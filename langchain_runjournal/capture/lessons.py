@@ -7,7 +7,7 @@ process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -75,19 +75,14 @@ class Lessons:
         """A run of a graph begins: have the writer thread read what is known of it, unless that was done before."""
         if graph not in self._loaded:
             self._loaded.add(graph)
-            self._give(partial(self.load, graph))
+            self._core.duties.give(partial(self.load, graph))
 
     def note(self, graph: str, facts: Iterable[str], *, durable: bool) -> None:
         """Remember facts. `durable`: the writer thread writes the new ones into the store."""
         new = self.known.add(graph, facts)
         if new and durable:
             self._unwritten.append((graph, frozenset(new)))
-            self._give(partial(self._write, self._core.store))
-
-    def _give(self, errand: Callable[[], None]) -> None:
-        writer = self._core.writer
-        writer.errands.append(errand)
-        writer.poke()
+            self._core.duties.give(partial(self._write, self._core.store))
 
     def _write(self, store: Any) -> None:
         learn = getattr(store, "learn", None)

@@ -51,7 +51,7 @@ class Following:
             self.tally = GapFinder(run_id, after)  # what will come before that is not looked at
 
     def __iter__(self) -> Iterator[list[Event]]:
-        nap = RunWaiter(core_of(self._journal).writer, self.run.run_id)
+        nap = RunWaiter(core_of(self._journal), self.run.run_id)
         woken = False
         try:
             while True:

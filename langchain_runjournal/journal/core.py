@@ -16,7 +16,9 @@ from ..common.clock import Clock
 from ..errors import JournalClosed
 from ..stores import Owner, Store
 from .append import Appender
+from .bell import Bell
 from .dead_owners import DeadOwners
+from .duties import Duties
 from .extensions import Extensions
 from .fork_and_exit import Asleep
 from .local_runs import LocalRuns
@@ -38,9 +40,14 @@ _T = TypeVar("_T")
 class JournalCore:
     """The parts of one journal. In a forked child, `start` makes new ones when the child first uses the journal."""
 
-    writer: Writer
     appender: Appender | Asleep
-    """What takes events. Read it anew for each event: a fork replaces it."""
+    """Takes events. Read it anew for each event: a fork replaces it."""
+    writer: Writer
+    duties: Duties
+    bell: Bell
+    """Wakes the writer thread."""
+    stops: Stops
+    dead_owners: DeadOwners
     finalizer: weakref.finalize[[], JournalCore]
 
     def __init__(self, store: Store, clock: Clock, *, lease: float, busy_timeout: float, spool_limit: int) -> None:
@@ -61,21 +68,24 @@ class JournalCore:
 
     def start(self, not_ours: Iterable[str]) -> None:
         """Make an owner, a spool and a writer thread. `not_ours`: runs that belong to the parent of a forked process."""
-        owner = new_owner(self.lease)
-        writer = Writer(self.store, owner, self.clock, None, _MEMORY_ROOM)
+        owner, bell = new_owner(self.lease), Bell()
+        appender = Appender(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
+        stops, dead_owners = Stops(appender), DeadOwners(self.store, self.clock)
+        duties = Duties(self.store, owner, self.clock, appender, dead_owners, stops, bell)
+        writer = Writer(self.store, self.clock, appender, duties, bell)
         # Others must find the owner before its spool: a spool without an owner is a dead one's.
         self.store.beat(owner)
         try:
-            writer.dead_owners.collect()
+            dead_owners.collect()
         except Exception:
             logger.exception("could not bring all that was left behind into %s; it is tried again later", self.store.url)
         if self.store.path is not None:
             ids = self.store.store_id, bytes.fromhex(owner.owner_id)
-            writer.appender.spool = open_spool(self.store.path, *ids, limit=self._spool_limit)
+            appender.spool = open_spool(self.store.path, *ids, limit=self._spool_limit)
         for run_id in not_ours:
-            writer.appender.shut_out(run_id)
-        self.writer = writer
-        self.appender = writer.appender
+            appender.shut_out(run_id)
+        self.bell, self.stops, self.dead_owners, self.duties, self.writer = bell, stops, dead_owners, duties, writer
+        self.appender = appender
         # A journal that is dropped without close() is drained all the same, and its thread ends.
         self.finalizer = weakref.finalize(self, writer.leave)
         self.finalizer.atexit = False
@@ -84,17 +94,7 @@ class JournalCore:
     @property
     def owner(self) -> Owner:
         """The journal as the owner of its runs, with its last heartbeat."""
-        return self.writer.owner
-
-    @property
-    def dead_owners(self) -> DeadOwners:
-        """What finds out which owners are dead, and imports what they left."""
-        return self.writer.dead_owners
-
-    @property
-    def stops(self) -> Stops:
-        """The stop requests for the runs of this journal."""
-        return self.writer.stops
+        return self.duties.owner
 
     def check_open(self) -> None:
         """Raise `JournalClosed` if the journal is closed. In a forked child, make the child's own parts first."""

@@ -40,7 +40,7 @@ def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> lis
             events += tail
             break
     if not events:
-        _follow.find(core.writer, run_id)
+        _follow.find(core, run_id)
     return events
 
 

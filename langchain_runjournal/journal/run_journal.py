@@ -143,7 +143,7 @@ class RunJournal(Opening, Shared):
         self._core.check_open()
         buffer = self._core.appender.buffers.get(text("run_id", run_id))
         self._core.catch_up(needed=buffer is not None and bool(buffer.pend))
-        return _looking.with_sources(self, [_follow.find(self._core.writer, run_id)])[0]
+        return _looking.with_sources(self, [_follow.find(self._core, run_id)])[0]
 
     async def arun(self, run_id: str) -> Run:
         """Same as :meth:`run`, without blocking the loop."""
@@ -194,12 +194,12 @@ class RunJournal(Opening, Shared):
         has died is followed until somebody claims and ends it. Raises `RunNotFound` at the first step.
         """
         self._core.check_open()
-        return _follow.follow(self._core.writer, self._replay(run_id, after))
+        return _follow.follow(self._core, self._replay(run_id, after))
 
     def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Same as :meth:`follow`, for ``async for``."""
         self._core.check_open()
-        return _follow.afollow(self._core.writer, self._replay(run_id, after), self._off_loop)
+        return _follow.afollow(self._core, self._replay(run_id, after), self._off_loop)
 
     def _replay(self, run_id: str, after: int) -> Replay:
         return Replay(text("run_id", run_id), count("after", after) or 0, self.url)

@@ -51,7 +51,7 @@ def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: floa
 
 def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effects[Run]:
     """Wait until a run has ended, or waits for a human. Raises `RunAbandoned`, and at `give_up` a `TimeoutError`."""
-    nap = RunWaiter(core_of(journal).writer, run_id)
+    nap = RunWaiter(core_of(journal), run_id)
     try:
         while True:
             yield Effect(partial(_not_here, journal, run_id), nothing)

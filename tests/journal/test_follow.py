@@ -105,7 +105,7 @@ def test_live_and_async(journals: Journals, where: str) -> None:
         assert got == [list(range(number % 3 + 1, 203)) for number in range(50)]
 
     asyncio.run(main())
-    assert not core_of(other).writer.listeners
+    assert not core_of(other).duties.listeners
     assert not any(buffer.waiters for buffer in core_of(other).appender.buffers.values())
 
 
@@ -155,7 +155,7 @@ def test_a_follower_that_leaves_leaves_nothing_behind(journals: Journals) -> Non
             await follower.aclose()
 
     asyncio.run(main())
-    assert not core_of(other).writer.listeners
+    assert not core_of(other).duties.listeners
     assert not any(buffer.waiters for buffer in core_of(journal).appender.buffers.values())
 
 

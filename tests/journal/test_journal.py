@@ -940,7 +940,7 @@ def test_an_errand_that_fails_keeps_nobody_waiting(journals: Journals) -> None:
     """A loop that closes while it is being woken."""
     journal = journals()
     journal.append(start())
-    core_of(journal).writer.errands.append(lambda: 1 / 0)
+    core_of(journal).duties.errands.append(lambda: 1 / 0)
     journal.flush(timeout=30)
     assert journal.run("r").last_seq == 1
 

@@ -132,7 +132,7 @@ def test_one_owner_for_all_runs(journals: Journals) -> None:
         journal.append(delta(f"r{number}"))
     assert {run.owner for run in journal.runs()} == {journal.owner_id}
     assert [owner.owner_id for owner in core_of(journal).store.owners()] == [journal.owner_id]
-    core_of(journal).writer.beat()
+    core_of(journal).duties.beat()
     assert [owner.beats for owner in core_of(journal).store.owners()] == [1]
     other = journals()
     journal.close()

@@ -143,7 +143,7 @@ def test_an_idle_journal_notices_at_its_next_heartbeat(journal: RunJournal, db: 
     before = files(db, journal.owner_id)
     damage(db, journal.owner_id, "all")
     core_of(journal).clock.advance(5.0)
-    core_of(journal).writer.poke()
+    core_of(journal).bell.ring()
     until(lambda: files(db, journal.owner_id))
     assert not set(before) & set(files(db, journal.owner_id)), "no name is used twice"
 
@@ -185,7 +185,7 @@ def test_a_directory_that_is_deleted(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert caplog.text.count("no new one can be made") == 1
     db.parent.mkdir()
     clock.advance(5.0)
-    core_of(journal).writer.poke()
+    core_of(journal).bell.ring()
     until(lambda: files(db, journal.owner_id))
     with pytest.raises(errors.WriteFailed, match="safe from a kill"):
         journal.flush()
@@ -339,7 +339,7 @@ def test_a_heartbeat_notices_a_deleted_wal(db: Path, caplog: pytest.LogCaptureFi
         assert len(journal.read("r")) == 1
         gone(db, "-wal")
         clock.advance(5.0)
-        core_of(journal).writer.poke()
+        core_of(journal).bell.ring()
         until(lambda: Path(f"{db}-wal").exists())
         until(lambda: "was deleted while" in caplog.text)
         assert len(journal.read("r")) == 1
