@@ -288,24 +288,14 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     @_never_raises
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
         """A graph waits for a human. Its root then ends as if it were complete."""
-        self._do(partial(self._capture.pause, event))
+        self._capture.do(partial(self._capture.pause, event))
 
     @_never_raises
     def on_resume(self, event: GraphResumeEvent) -> Any:
         """A graph goes on after it has waited for a human."""
-        self._do(partial(self._capture.resume, event))
+        self._capture.do(partial(self._capture.resume, event))
 
     # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _do(self, work: Callable[[], object]) -> None:
-        if self._capture.is_orphaned:
-            return
-        if self._core.appender.is_inside():
-            # The garbage collector, or a signal, has brought us here in the middle of an append of this thread. To wait for
-            # another one now, which may be waiting for that append, would be to wait for ever.
-            self._tracker.do_later(work)
-        else:
-            self._tracker.do(work)
 
     def _begin(
         self,
@@ -323,7 +313,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             if node is not None:
                 tell(node)
 
-        self._do(work)
+        self._capture.do(work)
 
     def _fallback_around(self) -> UUID | None:
         """The chain with fallbacks that we are in: LangChain tells its parts of nobody above them, unlike those of any other
@@ -372,7 +362,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                     # Also if it could not be understood: it is over, and its run may be.
                     self._capture.close(node, error)
 
-        self._do(work)
+        self._capture.do(work)
 
 
 class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):

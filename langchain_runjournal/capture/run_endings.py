@@ -115,7 +115,7 @@ class RunEndings(Extension):
         if root is None or turn is None or word in turn.said:
             return
         if word != "resumed" or (turn.resumes and "base" not in turn.said):
-            self._do(partial(self._say, root, turn, word, checkpoint_id))
+            self.do(partial(self._say, root, turn, word, checkpoint_id))
 
     def take_read(self, saver: ThreadSaver, thread_id: str) -> Any:
         """The newest checkpoint of a thread, if the run that begins on it was looked at just now; once."""
@@ -129,17 +129,20 @@ class RunEndings(Extension):
         root = self.threads.oldest(thread_id, saver)
         if root is not None:
             data: Data = {"applied": checkpoint_id, "step": step}
-            self._do(partial(self._put, root, "run.checkpoint", data, late=False))
+            self.do(partial(self._put, root, "run.checkpoint", data, late=False))
 
     def _say(self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None) -> None:
         if word not in turn.said:
             turn.said.add(word)
             self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
 
-    def _do(self, work: Callable[[], object]) -> None:
+    def do(self, work: Callable[[], object]) -> None:
+        """Do it under the lock of the tracker, now or as soon as that needs no waiting; not for a journal that is gone."""
         if self.is_orphaned:
             return
-        # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
+        # The garbage collector, or a signal, may have brought us here in the middle of an append of this thread: a generator
+        # that is closed there reports its end, and writes checkpoints. To wait for another thread now, which may be waiting
+        # for that append, would be to wait for ever.
         if self._core.appender.is_inside():
             self.tracker.do_later(work)
         else:

@@ -268,8 +268,8 @@ class Writer:
         error = EventUnusable(run_id=buffer.run_id, reason=reason, refused=waiting)
         error.__cause__ = exc
         self.appender.fence(buffer, error)
-        self.appender.refused.pop(buffer.run_id, None)
-        self.appender.unusable.append(error)
+        self.appender.complaints.refused.pop(buffer.run_id, None)
+        self.appender.complaints.unusable.append(error)
 
     def _may_begin(self, buffer: RunBuffer) -> bool:
         """Whether the lane is that of a new run, or has been stored before.
@@ -299,7 +299,7 @@ class Writer:
 
     def _write_failed(self, exc: BaseException, *, closed: bool = False) -> WriteFailed:
         waiting, in_memory = self.appender.waiting, self.appender.waiting_in_memory
-        lost = self.appender.lost + (in_memory if closed else 0)
+        lost = self.appender.complaints.lost + (in_memory if closed else 0)
         if closed:
             waiting, in_memory = waiting - in_memory, 0
         where = f"({in_memory} of them only in memory)" if in_memory else "in the spool beside it, safe from a kill"

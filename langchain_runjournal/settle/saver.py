@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ..capture.recorder import recorder_of
+from ..capture.thread_slots import current_loop
 from ..common.arguments import seconds, thread
 from ..common.twins import run_async, run_sync
 from ..errors import InvalidArgument
@@ -234,7 +235,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         """Wait until nothing is being written to a thread by this saver, or about to be: True. False after `timeout`
         seconds, and at once where waiting would be in vain: on the thread of the event loop that has to do the writing.
         """
-        drain = WriteDrain(self._pending_writes, str(thread_id), seconds("timeout", timeout), here=_running_loop())
+        drain = WriteDrain(self._pending_writes, str(thread_id), seconds("timeout", timeout), here=current_loop())
         for futures, patience in drain.waits():
             concurrent.futures.wait(futures, patience)
         return drain.quiet
@@ -358,13 +359,6 @@ def _enter(name: str) -> Any:
         return self
 
     return aenter if name == "__aenter__" else enter
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _tell_of_failure(thread_id: str, task: asyncio.Task[tuple[Any, Exception | None]]) -> None:

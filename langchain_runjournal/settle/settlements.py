@@ -77,6 +77,12 @@ class Settlements(Extension):
         """Whether that was said of a run, in this process."""
         return run_id in self._passed
 
+    def done(self, thread_id: str | None, mine: Settling) -> None:
+        """End a settlement: the next one may begin on its thread."""
+        if thread_id is not None and self.at_work.get(thread_id) is mine:
+            del self.at_work[thread_id]
+        mine.done.set_result(None)
+
     def at_work_on(self, thread_id: str) -> Settling | None:
         """Return the settlement that is at work on a thread."""
         return self.at_work.get(thread_id)

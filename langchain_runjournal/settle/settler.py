@@ -154,7 +154,7 @@ class Settler:
             mine.result = self._failed(run_id, thread_id, exc)
             return mine.result
         finally:
-            self._done(thread_id, mine)
+            self._settlements.done(thread_id, mine)
 
     def _failed(self, run_id: str, thread_id: str | None, problem: Exception) -> Settlement:
         outcome: Outcome = "failed"
@@ -169,12 +169,6 @@ class Settler:
         else:
             warn_of(problem, _FAILED, run_id)
         return Settlement(run_id=run_id, thread_id=thread_id, outcome=outcome, reason=why)
-
-    def _done(self, thread_id: str | None, mine: Settling) -> None:
-        settling = self._settlements.at_work
-        if thread_id is not None and settling.get(thread_id) is mine:
-            del settling[thread_id]
-        mine.done.set_result(None)
 
     def _alone(self, thread_id: str, mine: Settling) -> Effects[Settlement | None]:
         """Wait until nothing else in this process settles a run of the thread. Returns the result, if it did what is asked
@@ -296,7 +290,7 @@ class Settler:
             for namespace in broken:
                 yield from self._mender.mend(thread_id, namespace, inputs if not namespace else None)
         finally:
-            self._done(thread_id, mine)
+            self._settlements.done(thread_id, mine)
         return None, None
 
     def _back(self, run: Run, about: SettlementEvidence, place: str, state: Any) -> Effects[Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
-from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.journal.core import JournalCore, core_of
 from langchain_runjournal.stores import open_store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import creation as _sqlite_make
@@ -355,13 +355,13 @@ def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCapt
 def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another thread opens it, the loop goes on; options and errors are those of the constructor."""
     went_on = threading.Event()
-    start = RunJournal._start
+    start = JournalCore.start
 
-    def slow(journal: RunJournal, not_ours: frozenset[str]) -> None:
+    def slow(core: JournalCore, not_ours: Iterable[str]) -> None:
         assert went_on.wait(20)
-        start(journal, not_ours)
+        start(core, not_ours)
 
-    monkeypatch.setattr(RunJournal, "_start", slow)
+    monkeypatch.setattr(JournalCore, "start", slow)
 
     async def program() -> None:
         opening = asyncio.ensure_future(RunJournal.aopen(db, lease=3.0))
@@ -381,18 +381,18 @@ def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPat
 def test_an_opening_that_is_cancelled_leaves_nothing_open(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is closed as soon as it is there: no thread, no owner, no spool stays."""
     begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
-    start, close = RunJournal._start, RunJournal.close
+    start, close = JournalCore.start, RunJournal.close
 
-    def slow(journal: RunJournal, not_ours: frozenset[str]) -> None:
+    def slow(core: JournalCore, not_ours: Iterable[str]) -> None:
         begun.set()
         assert go_on.wait(20)
-        start(journal, not_ours)
+        start(core, not_ours)
 
     def noted(journal: RunJournal) -> None:
         close(journal)
         closed.set()
 
-    monkeypatch.setattr(RunJournal, "_start", slow)
+    monkeypatch.setattr(JournalCore, "start", slow)
     monkeypatch.setattr(RunJournal, "close", noted)
 
     async def program() -> None:
