@@ -150,7 +150,7 @@ class _LoopSleeper(_Listener):
     def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._duties = duties  # not the core: the writer thread holds its listeners, and must not hold a dropped journal
+        self._duties = duties  # not the core: what the writer thread holds must not keep a dropped journal
         self._event = asyncio.Event()
         self._overslept = False
 
