@@ -2,12 +2,23 @@
 
 The docstring of a class is its message: the fact first, then what to do. The values that fill it are attributes of
 the exception, so that a program can act on them without parsing text.
+
+In a docstring, ``{refused:event}`` is "1 event" or "2 events", ``{refused:was|were}`` the word that fits,
+``{run_ids!r:run}`` "run 'a'" or "runs 'a' and 'b'", and ``{problems:;}`` a list with semicolons. A sentence that counts 0,
+lists nothing or names None is left out.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, Final
+
+_LONGEST: Final = 200
+"""Characters of a value's repr in a message: a value may be a whole graph, or a conversation."""
 
 
 class RunJournalError(Exception):
@@ -32,19 +43,88 @@ class RunJournalError(Exception):
         # `python -OO` strips docstrings: then the name and the values have to do.
         if cls.__doc__ is None:
             return f"{cls.__name__}: {values}"
-        return " ".join(inspect.cleandoc(cls.__doc__).split()).format(**values)
+        given = {"hint": None, **values}
+        sentences = _BETWEEN_SENTENCES.split(" ".join(inspect.cleandoc(cls.__doc__).split()))
+        return " ".join(_WORDS.vformat(one, (), given) for one in sentences if not _WORDS.is_empty(one, given))
 
 
 def _rebuild(cls: type[RunJournalError], values: dict[str, Any]) -> RunJournalError:
     return cls(**values)
 
 
+class _Words(Formatter):
+    """Fills sentences: numbers agree with their nouns and verbs, and lists read as lists."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return _Quoted(value) if conversion == "r" else super().convert_field(value, conversion)
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        quote = _quoted if isinstance(value, _Quoted) else str
+        value = value.value if isinstance(value, _Quoted) else value
+        if not format_spec:
+            return quote(value)
+        if isinstance(value, int):
+            one, bar, many = format_spec.partition("|")
+            word = one if value == 1 else many if bar else f"{one}s"
+            return word if bar else f"{value} {word}"
+        items = [quote(one) for one in ([value] if isinstance(value, str) else value)]
+        if format_spec in (",", ";"):
+            return f"{format_spec} ".join(items)
+        word = self.format_field(len(items), format_spec)
+        return word if "|" in format_spec else f"{word.partition(' ')[2]} {_joined(items)}"
+
+    def is_empty(self, sentence: str, values: Mapping[str, Any]) -> bool:
+        """Whether a sentence counts 0, lists nothing or names None."""
+        fields = [(values[name], spec, conversion) for _, name, spec, conversion in self.parse(sentence) if name]
+        return any(not value if spec else value is None and not conversion for value, spec, conversion in fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Quoted:
+    """A value that is shown as its repr."""
+
+    value: Any
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _joined(items: list[str]) -> str:
+    return " and ".join([*filter(None, [", ".join(items[:-1])]), items[-1]])
+
+
+_WORDS: Final = _Words()
+_BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.?)]) (?=[A-Z({`])")
+
+
 class InvalidArgument(RunJournalError, ValueError):
-    """{name} must be {expected}, but {value!r} was given."""
+    """{name} must be {expected}, but {value!r} was given. {hint}."""
+
+
+class UnknownOption(InvalidArgument):
+    """{name} does not know the {unknown!r:{what}}. Did you mean {suggestions!r:,}? It knows: {known!r:,}. {hint}."""
+
+    def __init__(self, **values: Any) -> None:
+        unknown, known = list(values["unknown"]), list(values["known"])
+        derived = {
+            # What every InvalidArgument has, for a program that looks at it.
+            "value": unknown[0] if len(unknown) == 1 else ", ".join(unknown),
+            "expected": f"one of {', '.join(known)}",
+            "suggestions": _similar(unknown, known),
+        }
+        super().__init__(**{**values, "unknown": unknown, "known": known, **derived})
+
+
+def _similar(unknown: list[Any], known: list[str]) -> list[str]:
+    from difflib import get_close_matches  # here, because only an error needs it
+
+    return [one for name in unknown for one in get_close_matches(str(name), known, n=1)]
 
 
 class UnknownStore(RunJournalError, ValueError):
-    """No store is known for {url!r}: {reason}. Use a file path such as "runs.db", a URL such as
+    """The journal cannot open {url!r}: {reason}. Use a file path such as "runs.db", a URL such as
     "sqlite:///var/lib/app/runs.db", or ":memory:" for a journal that ends with the process."""
 
 
@@ -58,8 +138,7 @@ class StoreNotWritable(RunJournalError):
 
 
 class NotADatabase(RunJournalError):
-    """{path} exists and is no SQLite database ({reason}). Nothing was changed. Choose another path, or move that file
-    away."""
+    """{path} is not a SQLite database: {reason}. Nothing was changed. Choose another path, or move that file away."""
 
 
 class ForeignDatabase(RunJournalError):
@@ -68,8 +147,8 @@ class ForeignDatabase(RunJournalError):
 
 
 class StoreTooNew(RunJournalError):
-    """{path} was written by a newer langchain-runjournal (schema {found}; this one knows up to {known}). Nothing was
-    changed. Upgrade langchain-runjournal to read it."""
+    """{path} was written by a newer langchain-runjournal (schema {found}; this version knows schemas up to {known}).
+    Nothing was changed. Upgrade langchain-runjournal to read it."""
 
 
 class StoreCorrupt(RunJournalError):
@@ -79,64 +158,68 @@ class StoreCorrupt(RunJournalError):
 
 class StoreExposed(RunJournalError):
     """{path} is not safe to use: {reason}. Nothing was changed. Move it into a directory of your own, or give it to this
-    user with `chown` and `chmod 600`; for a group that is to share it, use `chmod g+s` on its directory."""
+    user with `chown` and `chmod 600`. To share it with a group, use `chmod g+s` on its directory."""
 
 
 class SpoolUnusable(RunJournalError):
-    """Nothing was taken from {path}: {reason}. Give a file that stands beside the journal, or stood there, and
-    whose name has "-spool-" in it."""
+    """The spool file {path} was not imported: {reason}. Give a spool file of this journal: it stands or stood beside the
+    journal, and has "-spool-" in its name."""
 
 
 class JournalClosed(RunJournalError):
-    """The journal {url} is closed, and {refused} events came after that: they were not kept. Open a new RunJournal,
-    and close it only when the runs that write to it have ended."""
+    """The journal {url} is closed. {refused:event} came after that and {refused:was|were} not stored. Open a new
+    RunJournal, and close it only when the runs that write to it have ended."""
 
 
 class JournalClosing(JournalClosed):
-    """The journal {url} is being closed, and no run begins on it any more. Open a new RunJournal, and close it only when
-    nobody starts runs on it."""
+    """The journal {url} is being closed and begins no new run. Open a new RunJournal, and close it only when your program
+    starts no more runs on it."""
 
 
 class WriteFailed(RunJournalError):
-    """The journal {url} could not be written: {reason}. {waiting} events wait {where}; {lost} were lost. What waits is
-    written as soon as the cause is gone: free space or release the lock, then flush again."""
+    """The journal {url} could not be written: {reason}. {waiting:event} {waiting:waits|wait} to be stored, {where}:
+    the journal stores {waiting:it|them} as soon as the cause is gone, or, if it is closed, when it is next opened.
+    {lost:event} {lost:was|were} lost. Free space or release the lock, then flush again, or open the journal again."""
 
 
 class EventsLost(WriteFailed):
-    """{lost} events could not be taken by the journal {url}, and are lost. The log has the reason for each. Give
-    `RunJournal.append` an `Event`, with a `str` as its run_id; report what the package itself could not append."""
+    """The journal {url} could not take {lost:event}, and {lost:it is|they are} lost. The log has the reason for each. Give
+    `RunJournal.append` an `Event`, with a `str` as its run_id. If this package appended the event itself, report it with
+    that log."""
 
 
 class FlushTimeout(RunJournalError, TimeoutError):
-    """The journal {url} was not durable within {timeout} s. Nothing is lost by that: what was appended is still being
-    written. Wait longer, or look for what blocks the store."""
+    """The journal {url} has not stored everything within {timeout} s. No event is lost by that: the writer is still storing
+    what was appended. Wait longer, or look for what blocks the store."""
 
 
 class RunFenced(RunJournalError):
-    """These runs cannot be written here: {run_ids}. Another journal owns them, or they ended long ago, or were pruned.
-    {refused} events were refused and not kept. Stop working on these runs here."""
+    """The write to {run_ids!r:run} was refused: another journal has claimed {run_ids:it|them}, or {run_ids:it|they} ended
+    long ago, or {run_ids:it was|they were} pruned. {refused:event} {refused:was|were} refused and not stored. Stop working
+    on {run_ids:this run|these runs} here."""
 
 
 class CheckpointFenced(RunFenced):
-    """No checkpoint is written to thread {thread_id!r} for the runs {run_ids}: another process took them over while this one
-    stood still for longer than its lease, or they were deleted. The thread holds what that process made of it. Stop working
-    on these runs here; the next message of the thread goes on from what it holds."""
+    """The checkpoint of {run_ids!r:run} was not written to thread {thread_id!r}: another process took {run_ids:it|them} over
+    while this process stood still for longer than its lease, or {run_ids:the run was|the runs were} deleted. The thread
+    holds what the other process settled. Stop working on {run_ids:this run|these runs} here: the next message continues
+    from what the thread holds."""
 
 
 class RunNotFound(RunJournalError, LookupError):
-    """The journal {url} holds no run {run_id!r}. List what it holds with journal.runs(); a run appears there with its
-    first event."""
+    """The journal {url} has no run {run_id!r}. List its runs with journal.runs(): a run appears there with its first
+    event."""
 
 
 class SeqGap(RunJournalError):
-    """Run {run_id} ends at seq {last}, so an append may not begin at {first}: that would leave a gap. A store that
-    raises this stored nothing; whoever numbers the events has lost count."""
+    """Run {run_id} ends at seq {last}, so an append that begins at seq {first} would leave a gap. The store stored nothing
+    of it. Number the events of a run 1, 2, 3 without gaps: the caller that numbers them has lost count."""
 
 
 class EventsMissing(RunJournalError):
-    """Run {run_id} has a gap in {url}: {after} is followed by {found}. That is damage, not a late write: look at the whole
-    with `runjournal check`. What is there can be read: up to the gap with the `limit` of journal.read, behind it
-    with its `after`."""
+    """Run {run_id} has a gap in {url}: {after} is followed by {found}. This is damage, not a late write: run
+    `runjournal check`. Use the `limit` of journal.read to get the events before the gap, and its `after` for those behind
+    it."""
 
 
 class StoreClosed(RunJournalError):
@@ -148,29 +231,31 @@ class StoreFailed(RunJournalError):
 
 
 class WouldDeadlock(RunJournalError):
-    """The journal {url} was asked to wait {where}: it would wait for itself. Set something in motion there (an event, a
-    task), and wait elsewhere."""
+    """Deadlock: the journal {url} would wait for itself {where}. Set an event or start a task there, and wait elsewhere.
+    {hint}."""
 
 
 class EventUnusable(RunJournalError):
-    """The store cannot take an event of run {run_id}: {reason}. The run is set aside so that the others go on; {refused}
-    events were refused. Report this with the event: a store should take whatever JSON can hold."""
+    """The store cannot take an event of run {run_id}: {reason}. The journal stores nothing more of this run, so that it
+    can store the events of other runs. {refused:event} {refused:was|were} refused. Report this with the event: a store
+    should take every value that JSON can hold."""
 
 
 class ToolPairBroken(RunJournalError, ValueError):
-    """Tool calls and results of this history do not match: {problems}. Give the missing results as evidence, or let the
-    history be repaired: dangling="synthesize" for calls without a result, orphans="drop" for results without a call."""
+    """Tool calls and results of this history do not match: {problems:;}. Give the missing results as evidence, or have the
+    history repaired: dangling="synthesize" for calls without a result, orphans="drop" for results without a call."""
 
 
 class AnswerCut(RunJournalError):
-    """The answer of the model was cut off {times} time(s) in a row inside of its tool calls ({calls}): {why}. None of these
-    calls was run. Set a higher token limit on the model, ask it for smaller steps, or have the call made again with
-    ToolPairGuard(on_cut="retry")."""
+    """The answer of the model was cut off {times} {times:time|times in a row} inside its tool calls, {calls}: {why}. These
+    calls did not run. Set a higher token limit on the model, ask it for smaller steps, or use
+    ToolPairGuard(on_cut="retry"), which calls the model again."""
 
 
 class CallCut(RunJournalError):
-    """{said} (Call {call_id} of tool {tool}.) The tool was not run. `ToolNode` makes a result of this, unless its
-    handle_tool_errors says otherwise. Where a node calls tools by itself, catch it there. Give the model a ToolMessage."""
+    """{said} (Call {call_id} of tool {tool}.) The tool was not run. `ToolNode` turns this error into a tool result, unless
+    its handle_tool_errors says otherwise. Where a node of yours calls tools by itself, catch the error there. Give the
+    model a ToolMessage with this text."""
 
 
 class ExtraMissing(RunJournalError, ImportError):
@@ -178,55 +263,58 @@ class ExtraMissing(RunJournalError, ImportError):
 
 
 class SettlementTimeout(RunJournalError):
-    """What run writes in the background to thread {thread_id!r} has not come to its end in {seconds} s. Nothing was changed.
-    Check the checkpointer; it is tried again before the next turn of the thread, and by `RunJournal.recover`."""
+    """Thread {thread_id!r} could not be settled: {what} did not finish within {seconds} s. Nothing was changed. Check the
+    checkpointer. The next message of the thread tries again, and so does `RunJournal.recover`."""
 
 
 class NothingToResume(RunJournalError):
-    """Run {run_id} cannot be taken up again: {reason}. Give the graph its input once more; the journal holds it
-    (`RunJournal.transcript`)."""
+    """Run {run_id} cannot be resumed: {reason}. Give the graph the input of the run once more: `RunJournal.transcript` has
+    it."""
 
 
 class NotAttachable(RunJournalError, TypeError):
     """{what} cannot be attached: {reason}. Give `attach` the compiled LangGraph graph itself, as `compile()` or
-    `create_agent` return it. Its checkpointer may come later: LangGraph uses it when a run begins."""
+    `create_agent` returns it. The graph may get its checkpointer later: LangGraph uses the one that it has when a run
+    begins."""
 
 
 class NoMessages(RunJournalError):
-    """{what} has no place for a message: {reason}. Nothing was changed. Use a graph whose state has `messages`, and give it
-    rather than its checkpointer."""
+    """{what} cannot take a message: {reason}. Nothing was changed. Use a graph whose state has `messages`, and give the
+    graph rather than its checkpointer."""
 
 
 class ThreadBusy(RunJournalError):
-    """Thread {thread_id!r} is busy with run {run_id}. Wait for it (if_busy="wait"), stop it (if_busy="stop"), or send the
-    message again when it has ended."""
+    """Thread {thread_id!r} is busy with run {run_id}. Wait for the run (if_busy="wait"), stop it (if_busy="stop"), or send
+    the message again when it has ended."""
 
 
 class RunAtWork(RunJournalError):
-    """Nothing was deleted: these runs are still running: {run_ids}. Stop them first (`RunJournal.stop`), or delete with
-    force=True, which stops them and waits until they have ended."""
+    """Nothing was deleted: {run_ids!r:run} {run_ids:is|are} still running. Stop {run_ids:it|them} first
+    (`RunJournal.stop`), or delete with force=True, which stops {run_ids:the run and waits until it has|the runs and waits
+    until they have} ended."""
 
 
 class StopTimeout(RunJournalError, TimeoutError):
-    """Run {run_id} was asked to stop, and has not ended within {seconds} s. The request stays: the run ends when what it is
-    doing lets go of it. Wait longer, or look for what in it does not let itself be cancelled."""
+    """Run {run_id} has not ended within {seconds} s of the request to stop it. The request stays: the run ends as soon as
+    its present step returns or accepts its cancellation. Wait longer, or look for code in the run that suppresses
+    cancellation."""
 
 
 class RunAbandoned(RunJournalError):
-    """Run {run_id} has no owner any more, so nobody can stop it: its process was killed. Give its graph to
-    `RunJournal.recover`, or send the next message: either settles it."""
+    """Run {run_id} cannot be stopped: its owner is dead, so no process is running it. Give its graph to
+    `RunJournal.recover`, or send the next message of its thread: either settles the run."""
 
 
 class ChunksGone(RunJournalError):
-    """The chunks of run {run_id} cannot be read: {reason}. Use `RunHandle.events` or
-    `RunJournal.afollow`: all that it says is in the journal, and can be read from anywhere, again and again."""
+    """The chunks of run {run_id} cannot be read: {reason}. Use `RunHandle.events` or `RunJournal.afollow`: the journal has
+    everything that the run says, for any number of readers."""
 
 
 class RequestRefused(RunJournalError):
-    """A provider would refuse this request (400): {problems}. Give it a whole history: attach the graph, or use
-    `ToolPairGuard`. A `ScriptedChatModel` with strict=False takes it."""
+    """A provider would refuse this request with status 400: {problems:;}. Give the model a whole history: attach the graph,
+    or use `ToolPairGuard`. A `ScriptedChatModel` with strict=False accepts the request."""
 
 
 class ScriptEnded(RunJournalError):
-    """The script of this ScriptedChatModel has {answers} answers, and the model was asked for one more. Give the script
-    another answer, or a function that answers whatever comes."""
+    """The script of this ScriptedChatModel has ended. It has {answers:answer}, and the model was asked for one more. Give
+    the script another answer, or use a function that answers every request."""

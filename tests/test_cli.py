@@ -207,7 +207,7 @@ def test_what_is_no_journal_is_said(here: Path) -> None:
     assert "ends with its process" in complaint("--journal", ":memory:", "list", code=2)
     assert "is a directory" in complaint("--journal", ".", "list")
     assert "of another program" in complaint("--journal", "app.db", "list")
-    assert "no SQLite database" in complaint("--journal", "notes.txt", "list")
+    assert "is not a SQLite database" in complaint("--journal", "notes.txt", "list")
     assert "--journal" in complaint("--journal", "app.db", "list")
     assert "for example" not in complaint("--journal", "app.db", "list")
     for url in ("redis://x", "sqlite://runs.db"):

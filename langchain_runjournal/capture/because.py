@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Final
 
-from ..errors import InvalidArgument
+from ..common.arguments import one_of
 from ..events import CAUSES, Cause
 
 _said: Final[ContextVar[Cause | None]] = ContextVar("runjournal_because", default=None)
@@ -26,8 +26,7 @@ def because(cause: Cause) -> Iterator[None]:
     task that is cancelled from there: use ``task.cancel("superseded")``. A run that completes or fails is recorded as such,
     and a cause that was given to `RunJournal.stop`, or to `cancel`, counts more. It stops nothing by itself.
     """
-    if cause not in CAUSES:
-        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+    one_of("cause", cause, CAUSES)
     token = _said.set(cause)
     try:
         yield

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from ..messages.attempts import Scope
-from . import callback_data as _translate
-from .callback_data import Data
+from ..messages.message_data import RUN_ID_PREFIX, Data
 from .thread_slots import ThreadSlot
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ class Node:
         # Of a model call:
         self.spoken: Spoken | None = None
         self.model: str | None = None
-        self.message_id: str | None = f"{_translate.RUN_ID_PREFIX}{id}"
+        self.message_id: str | None = f"{RUN_ID_PREFIX}{id}"
         self.metadata: Mapping[str, Any] = {}
         self.spoke = False
         """Whether it has any delta."""
@@ -374,7 +373,7 @@ class Tracker:
             try:
                 self._next()()
             except Exception:
-                logger.exception("the end of a call could not be recorded")
+                logger.exception("could not record the end of a call")
             finally:
                 self._lock.release()
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from langgraph.pregel import Pregel
 
-from ..events import PROBLEM, is_utf8
+from ..common.text import is_utf8
+from ..events import PROBLEM
 from ..journal.run_journal import RunJournal
 from .call_tree import stack
 from .graph_identity import Identity, identity

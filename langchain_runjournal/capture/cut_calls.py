@@ -10,7 +10,6 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,7 @@ from .callback_data import name_of
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
-    from ..messages.tool_pairs import CallKnowledge
+    from ..messages.tool_results import CallKnowledge
     from .recorder import Recorder
 
 _MOST: Final = 1_000
@@ -30,10 +29,6 @@ _MOST: Final = 1_000
 
 _RUNS_BACK: Final = 2
 """How many runs of a thread may ask for what a new one takes up: the newest, and the new one itself."""
-
-asks_again: ContextVar[bool] = ContextVar("runjournal_asks_again", default=False)
-"""Whether an answer that is cut off inside of its tool calls is thrown away and asked for again: then the next model call at
-its spot is its next attempt. `ToolPairGuard` sets it."""
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -75,7 +70,7 @@ class CutCalls:
             message = getattr(generations[0], "message", None) if generations else None
             return self._judge(node, vars(message)) if message is not None else None
         except Exception:
-            logger.exception("whether the answer of call %s is whole could not be found out: it counts as whole", node.id)
+            logger.exception("could not find out whether the answer of call %s is whole; treating it as whole", node.id)
             return None
 
     def _judge(self, node: Node, fields: Mapping[str, Any]) -> Cut | None:

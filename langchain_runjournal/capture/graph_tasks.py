@@ -16,9 +16,9 @@ from ..messages import answers as _answers
 from ..messages import task_messages as _given
 from ..messages.answers import ModelCall, Reason, Role, Spoken
 from ..messages.attempts import Scope
+from ..messages.message_data import Data, message_data
 from . import callback_data as _translate
 from .call_tree import Node, Owner, Root
-from .callback_data import Data
 from .lessons import Lessons, graph_key
 from .run_endings import RunEndings
 
@@ -88,7 +88,7 @@ class Tasks(RunEndings):
         except Exception:
             if not self._has_complained:
                 self._has_complained = True
-                logger.exception("the function given as answers= failed: the call counts as an answer")
+                logger.exception("the function given as answers= failed; treating the call as an answer")
             return True
 
     def hear(self, node: Node, message: Data) -> Data:
@@ -235,7 +235,7 @@ class Tasks(RunEndings):
             id = message.tool_call_id
             changed = id in known and not is_same(_result_of(known[id]), _result_of(message))
             if changed or id in root.requests:
-                data = {"tool_call_id": id, "message": _translate.message_data(message)}
+                data = {"tool_call_id": id, "message": message_data(message)}
                 self._result(root, data, None, node.inside)
 
     def _result(self, root: Root, data: Data, call_id: str | None, inside: str | None) -> None:

@@ -19,11 +19,12 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 from ..common.shared_values import Shared
 from ..errors import InvalidArgument
 from ..events import DELTA
-from ..events.segments import encode_text, encode_value
+from ..events.encoding import encode_text, encode_value
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ..journal.spool import TEXT, VALUE
 from ..messages.answers import Answers, names_in
+from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
 from . import callback_data as _translate
 from .call_tree import Node, key_of, stack
@@ -47,7 +48,7 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
         try:
             method(*args, **kwargs)
         except Exception:
-            logger.exception("what %s said could not be recorded", method.__name__)
+            logger.exception("could not record what %s reported", method.__name__)
             core_of(cast("JournalCallbackHandler", args[0]).journal).appender.miss()
 
     return guarded
@@ -145,7 +146,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                             node.spoke, node.said = True, not content.isspace()
                         self._core.appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
                     return
-                short = _translate.short_json(content, calls)
+                short = short_json(content, calls)
                 if short is not None:
                     if calls:
                         node.raw.write(short)
@@ -158,7 +159,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             self._token(token, chunk, run_id)
             return
         except Exception:
-            logger.exception("a token could not be recorded")
+            logger.exception("could not record a token")
             self._core.appender.miss()
             return
         self._token(token, chunk, run_id)
@@ -174,7 +175,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             text = getattr(chunk, "text", None) or token
             data = {"text" if isinstance(text, str) else "blocks": text} if text else {}
         else:
-            data = _translate.chunk_delta(fields, node.message_id, node.metadata)
+            data = chunk_delta(fields, node.message_id, node.metadata)
         self._delta(node, data)
 
     @_never_raises
@@ -184,7 +185,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         refuse(node)
         if node is None or node.owner is not self:
             return
-        data = _translate.stream_event_delta(event)
+        data = stream_event_delta(event)
         if not node.on_events:
             node.on_events = True
             self.streaming.pop(node.key, None)

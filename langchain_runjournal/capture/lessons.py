@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..common.twins import off_the_loop
-from ..errors import InvalidArgument
+from ..errors import UnknownOption
 from ..messages.answers import Answers, Learned, names_in
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def get_to_know(
         nodes |= {str(name) for name in getattr(inner, "nodes", ()) if name != "__start__"}
     unknown = [name for name in names_in(answers) if name not in nodes]
     if unknown:
-        expected = f"names of nodes of the graph ({', '.join(sorted(nodes))}); of others, give a function"
-        raise InvalidArgument(name="answers", expected=expected, value=", ".join(unknown))
+        hint = "For the calls of other graphs, give a function"
+        raise UnknownOption(name="answers", what="node", unknown=unknown, known=sorted(nodes), hint=hint)
     capture, found = recorder_of(journal), identity(graph)
     capture.keeps[str(found.fingerprint)] = keeps_messages
     off_the_loop(partial(capture.lessons.load, graph_key(found)))
@@ -69,7 +69,7 @@ class Lessons:
         try:
             self.known.add(graph, learned(graph))
         except Exception:
-            logger.warning("what was learned about a graph could not be read; it is learned again", exc_info=True)
+            logger.warning("could not read what earlier runs showed about a graph; learning it again", exc_info=True)
 
     def want(self, graph: str) -> None:
         """A run of a graph begins: have the writer thread read what is known of it, unless that was done before."""
@@ -91,6 +91,6 @@ class Lessons:
             try:
                 learn(graph, facts)
             except Exception as exc:  # noqa: BLE001 - it stays, and is tried again with the next fact
-                logger.warning("what was learned about a graph could not be written yet: %s", exc)
+                logger.warning("could not store what a run showed about its graph; retrying with the next fact: %s", exc)
                 return
             self._unwritten.pop(0)

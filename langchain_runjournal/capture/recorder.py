@@ -13,16 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid5
 
+from ..common.text import is_utf8
 from ..common.twins import off_the_loop
-from ..events import CALLED, DELTA, RunStatus, is_utf8
+from ..events import CALLED, DELTA, RunStatus
 from ..journal.core import core_of
 from ..messages import task_messages as _given
-from ..messages.cut_calls import endpoint_of
+from ..messages.cut_calls import asks_again, endpoint_of
+from ..messages.message_data import Data
+from ..messages.tool_requests import request_ids
 from . import callback_data as _translate
 from .because import said
 from .call_tree import Node, Owner, Root, key_of
-from .callback_data import Data
-from .cut_calls import asks_again
 from .graph_tasks import Tasks
 from .stopped import RunningThreads, StartedRun
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Mapping[str, Any] = {}
-_NO_THREAD = "run %s is recorded without its thread: the id %r holds half of a surrogate pair, which cannot be stored"
+_NO_THREAD = "recording run %s without its thread: the id %r holds half of a surrogate pair, which cannot be stored"
 _LEFT = {
     "never": "its graph is attached with settle='never': recover settles it",
     "on_stop": "it failed, and its graph is attached with settle='on_stop': the next message settles it, or recover",
@@ -111,7 +112,7 @@ class Recorder(Tasks):
         try:
             run = off_the_loop(partial(self._core.store.run, run_id))
         except Exception:
-            logger.exception("the store could not say whether run id %s is used", run_id)
+            logger.exception("could not look up whether run id %s is in use", run_id)
             return False
         return run is not None and run.status != RunStatus.PAUSED  # what waits for a human may go on under its own id
 
@@ -197,7 +198,7 @@ class Recorder(Tasks):
             if (scope := root.scopes.get(node.namespace)) is not None:
                 scope.speak(node.id, node.spoken)
             if not root.over and node.inside is None:
-                root.requests.update(_translate.request_ids(data["message"]["data"]))
+                root.requests.update(request_ids(data["message"]["data"]))
         if not node.cut:
             self._spend(node, usage, complete=True)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..events import Event, Kind
 from ..journal.core import core_of
 from ..journal.extensions import Extension
+from ..messages.message_data import Data
 from .call_tree import Root, Tracker
-from .callback_data import Data
 from .cut_calls import CutCalls
 from .thread_slots import ThreadSlot, ThreadSlots
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem
 
+from ..common.text import is_utf8
 from ..common.wording import plural
 from ..errors import RunJournalError, RunNotFound
-from ..events import Event, Run, RunStatus, is_utf8
+from ..events import Event, Run, RunStatus
 from ..journal.check import GapFinder, read_on
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal

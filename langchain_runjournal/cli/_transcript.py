@@ -13,7 +13,8 @@ from ..messages import loading as _messages
 from ..messages import transcript as _transcript
 from ..messages.plain_text import text_of
 from ..messages.tool_evidence import Evidence
-from ..messages.tool_pairs import CallKnowledge, open_requests
+from ..messages.tool_pairs import open_requests
+from ..messages.tool_results import CallKnowledge
 from ._find import RunId, Verdict, events_of, find, owner_of
 from ._settings import Settings, common
 from ._show import arguments

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
-from ..errors import InvalidArgument
-from ..events import is_utf8
+from ..errors import InvalidArgument, UnknownOption
+from .text import is_utf8
 
-_UTF8 = "text that UTF-8 can encode (it holds half of a surrogate pair)"
+_UTF8 = "text that UTF-8 can encode, without half of a surrogate pair"
 
 Age: TypeAlias = float | timedelta | None
 
@@ -17,7 +18,7 @@ Age: TypeAlias = float | timedelta | None
 def text(name: str, value: str) -> str:
     """Return a non-empty string that UTF-8 can encode, or raise `InvalidArgument`."""
     if not isinstance(value, str) or not value:
-        raise InvalidArgument(name=name, expected="a non-empty str (of a UUID: str(run_id))", value=value)
+        raise InvalidArgument(name=name, expected="a non-empty str (for a UUID: str(run_id))", value=value)
     if not is_utf8(value):
         raise InvalidArgument(name=name, expected=_UTF8, value=value)
     return value
@@ -40,9 +41,19 @@ def count(name: str, value: int | None) -> int | None:
 
 def choice(name: str, value: Any, of: Any) -> None:
     """One of the values of a Literal."""
-    choices = [f'"{one}"' for one in get_args(of)]
-    if value not in get_args(of):
-        raise InvalidArgument(name=name, expected=f"{', '.join(choices[:-1])} or {choices[-1]}", value=value)
+    one_of(name, value, get_args(of))
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raise `UnknownOption` for a value that is not among the choices."""
+    if value not in choices:
+        raise UnknownOption(name=name, what="value", unknown=[value], known=choices)
+
+
+def options(name: str, given: Iterable[str], known: Collection[str], what: str = "option") -> None:
+    """Raise `UnknownOption` for names that are not known."""
+    if unknown := [one for one in given if one not in known]:
+        raise UnknownOption(name=name, what=what, unknown=unknown, known=known)
 
 
 def positive(**values: float) -> None:
@@ -69,7 +80,7 @@ def before(name: str, ago: Age, now: int) -> int | None:
 
 def _span(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
+        raise InvalidArgument(name=name, expected="a number of seconds, 0 or more", value=value)
     return value
 
 

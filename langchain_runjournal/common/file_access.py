@@ -59,7 +59,7 @@ def check(path: Path) -> None:
         except FileNotFoundError:
             continue
         if stat.S_ISLNK(found.st_mode):
-            raise StoreExposed(path=str(one), reason="it is a symbolic link, and SQLite makes none there")
+            raise StoreExposed(path=str(one), reason="it is a symbolic link, and SQLite does not create one there")
         if me in (0, found.st_uid):
             continue
         if found.st_uid != 0 and not shared:

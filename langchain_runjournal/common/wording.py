@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from ..events import FAR_FUTURE
+from .text import FAR_FUTURE
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..messages.loading import is_partial, is_synthetic
-from ..messages.partial import MARK
+from ..messages.marks import MARK
 
 WHO: Final = {"human": "you", "ai": "agent", "tool": "tool", "system": "system"}
 STYLES: Final = {"you": "bold cyan", "agent": "bold", "tool": "magenta", "system": "dim"}

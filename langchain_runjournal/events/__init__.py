@@ -6,335 +6,43 @@ events, so nothing here may depend on a clock, a thread or a database.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from itertools import repeat
-from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, get_args
+from .event import Event, thaw_events, visible_text
+from .run import Run, with_events
+from .vocabulary import (
+    CALLED,
+    CAUSES,
+    CONTINUES,
+    DELTA,
+    FINGERPRINT,
+    GRAPH,
+    KINDS,
+    MARKS,
+    NO_DATA,
+    PROBLEM,
+    UNNAMED,
+    Cause,
+    Kind,
+    RunStatus,
+)
 
-from ..common import strict_json as _json
-from ..errors import InvalidArgument
-
-Kind: TypeAlias = Literal[
-    "run.start",
-    "llm.human.input",
-    "llm.start",
-    "llm.ai.delta",
-    "llm.ai.response",
-    "llm.ai.partial",
-    "llm.error",
-    "tool.start",
-    "llm.tool.result",
-    "tool.error",
-    "task.end",
-    "run.checkpoint",
-    "run.pause",
-    "run.stop",
-    "run.settled",
-    "run.lost",
-    "run.end",
+__all__ = [
+    "CALLED",
+    "CAUSES",
+    "CONTINUES",
+    "DELTA",
+    "FINGERPRINT",
+    "GRAPH",
+    "KINDS",
+    "MARKS",
+    "NO_DATA",
+    "PROBLEM",
+    "UNNAMED",
+    "Cause",
+    "Event",
+    "Kind",
+    "Run",
+    "RunStatus",
+    "thaw_events",
+    "visible_text",
+    "with_events",
 ]
-KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
-
-MARKS: Final[frozenset[str]] = frozenset({"run.start", "run.pause", "run.stop", "run.settled", "run.lost", "run.end"})
-"""The kinds that change what a `Run` says of itself. Stores keep that up to date without reading the other events."""
-
-Cause: TypeAlias = Literal["stop", "disconnect", "timeout", "shutdown", "crash", "superseded"]
-"""Why a run was interrupted, or is asked to stop."""
-CAUSES: Final[tuple[str, ...]] = get_args(Cause)
-
-GRAPH: Final = "runjournal_graph"
-FINGERPRINT: Final = "runjournal_fingerprint"
-CONTINUES: Final = "runjournal_continues"
-"""In the metadata of a run: the name and the fingerprint of its graph, if that is attached or was started, and the run that
-it takes up."""
-CALLED: Final = "runjournal_called"
-"""In the same place: the run id that the caller gave, where another run of the journal has it already."""
-PROBLEM: Final = "runjournal_problem"
-"""In the same place: why the thread of a run cannot be settled by any graph."""
-
-UNNAMED: Final = "LangGraph"
-"""How LangGraph calls every graph that is compiled without a name."""
-
-DELTA: Final = "llm.ai.delta"
-NO_DATA: Final[Mapping[str, Any]] = {}
-
-
-class RunStatus(str, Enum):
-    """Where a run stands. Equal to its plain string: ``run.status == "running"``."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    COMPLETED = "completed"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more than late facts can follow. A paused run has not ended: it waits for a human."""
-        return self not in (RunStatus.RUNNING, RunStatus.PAUSED)
-
-
-class _Fields:
-    """The slots of an event, open for writing: only the journal itself fills them this way (see `thaw_events`)."""
-
-    __slots__ = ("_value", "at", "call_id", "kind", "run_id", "seq")
-
-    run_id: str
-    kind: Kind
-    call_id: str | None
-    seq: int
-    at: float
-    # What `data` is made of: a str stands for {"text": ...}, the one shape of nearly every event. It is kept bare because
-    # a dict for each of 100,000 tokens costs a third of the time and two thirds of the memory of reading them back.
-    _value: str | Mapping[str, Any]
-
-    def __init__(
-        self, run_id: str, kind: Kind, value: str | Mapping[str, Any], call_id: str | None, seq: int, at: float
-    ) -> None:
-        self.run_id = run_id
-        self.kind = kind
-        self._value = value
-        self.call_id = call_id
-        self.seq = seq
-        self.at = at
-
-
-class Event(_Fields):
-    """One immutable fact in a run.
-
-    `run_id` is the run it belongs to, `kind` one of `KINDS`, `data` anything that JSON can hold, `call_id` the model or
-    tool call that it speaks of. Leave `seq` and `at` alone when you append: the journal numbers the events of a run 1,
-    2, 3 ... without gaps, and stamps them with the wall clock (seconds since 1970, kept to the millisecond). The order
-    of events is the order of their `seq`, never of `at`, which may jump.
-    """
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        kind: Kind,
-        data: Mapping[str, Any] = NO_DATA,
-        call_id: str | None = None,
-        seq: int = 0,
-        at: float = 0.0,
-    ) -> None:
-        if type(run_id) is not str or not run_id or not (run_id.isascii() or is_utf8(run_id)):
-            raise InvalidArgument(name="Event.run_id", expected="a non-empty str (of a UUID: str(run_id))", value=run_id)
-        if kind not in KINDS:
-            raise InvalidArgument(name="Event.kind", expected=f"one of {', '.join(sorted(KINDS))}", value=kind)
-        if not isinstance(data, Mapping):
-            raise InvalidArgument(name="Event.data", expected="a mapping that JSON can hold", value=data)
-        if call_id is not None and type(call_id) is not str:
-            raise InvalidArgument(name="Event.call_id", expected="a str or None", value=call_id)
-        if kind == "run.end" and data.get("status", "completed") not in _ENDINGS:
-            raise InvalidArgument(
-                name="data['status'] of run.end", expected=f"one of {', '.join(_ENDINGS)}", value=data.get("status")
-            )
-        if kind == "run.start" and not _names_thread(data.get("thread_id")):
-            raise InvalidArgument(
-                name="data['thread_id'] of run.start",
-                expected="text that UTF-8 can encode (it holds half of a surrogate pair)",
-                value=data["thread_id"],
-            )
-        if type(seq) is not int or seq < 0:
-            raise InvalidArgument(name="Event.seq", expected="an int of 0 (not yet numbered) or more", value=seq)
-        if not isinstance(at, (int, float)) or not 0 <= at < FAR_FUTURE:
-            raise InvalidArgument(name="Event.at", expected="seconds since 1970, or 0 for now", value=at)
-        put = object.__setattr__
-        put(self, "run_id", run_id)
-        put(self, "kind", kind)
-        put(self, "_value", _bare(kind, data))
-        put(self, "call_id", call_id)
-        put(self, "seq", seq)
-        put(self, "at", at)
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """What happened, as JSON values. Treat it as read-only: the event does not guard it."""
-        value = self._value
-        return {"text": value} if isinstance(value, str) else value
-
-    @property
-    def text(self) -> str:
-        """The words that this delta adds to what the user sees; empty for any other event, and for arguments or thinking."""
-        if isinstance(self._value, str):
-            return self._value
-        return visible_text(self._value) if self.kind == DELTA else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The event as a plain dict for JSON, for an SSE frame or a log line.
-
-        A strict parser accepts what `json.dumps` makes of it: JSON has no NaN and no infinity, so they are the strings
-        "NaN", "Infinity" and "-Infinity", and any other object that JSON cannot hold is its repr.
-        """
-        value = self._value
-        return {
-            "run_id": self.run_id,
-            "seq": self.seq,
-            "kind": self.kind,
-            "at": self.at,
-            "call_id": self.call_id,
-            "data": {"text": value} if isinstance(value, str) else _json.standard(value),
-        }
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"an Event cannot be changed: make a new one instead of setting {name!r}")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"an Event cannot be changed: {name!r} stays")
-
-    def _key(self) -> tuple[Any, ...]:
-        return self.run_id, self.seq, self.kind, self.at, self.call_id, self._value
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, Event) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((self.run_id, self.seq, self.kind, self.at))
-
-    def __repr__(self) -> str:
-        call = f", call_id={self.call_id!r}" if self.call_id is not None else ""
-        return f"Event(run_id={self.run_id!r}, seq={self.seq}, kind={self.kind!r}{call}, data={self.data!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _event_from, (self.run_id, self.kind, dict(self.data), self.call_id, self.seq, self.at)
-
-
-def _event_from(run_id: str, kind: Kind, data: Mapping[str, Any], call_id: str | None, seq: int, at: float) -> Event:
-    return Event(run_id=run_id, kind=kind, data=data, call_id=call_id, seq=seq, at=at)
-
-
-def is_utf8(text: str) -> bool:
-    """Whether the text can be written as UTF-8: not if it holds half of a surrogate pair."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _names_thread(thread_id: object) -> bool:
-    """Whether the id of a thread can be stored. With a sign in place of half a surrogate pair, it might be another one's."""
-    return not isinstance(thread_id, str) or is_utf8(thread_id)
-
-
-def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:
-    if kind == DELTA and len(data) == 1:
-        text = data.get("text")
-        if type(text) is str:
-            return text
-    return data
-
-
-def visible_text(delta: Mapping[str, Any]) -> str:
-    """The words among what a delta adds."""
-    text, blocks = delta.get("text"), delta.get("blocks")
-    words = [text] if isinstance(text, str) else []
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, str):
-            words.append(block)
-        elif isinstance(block, Mapping) and block.get("type") == "text" and isinstance(block.get("text"), str):
-            words.append(block["text"])
-    return "".join(words)
-
-
-def thaw_events(
-    run_id: str,
-    kinds: Iterable[Kind],
-    values: Sequence[str | Mapping[str, Any]],
-    calls: Iterable[str | None],
-    first: int,
-    ats: Iterable[float],
-) -> list[Event]:
-    """Events as the journal itself wrote them, not validated again, at a quarter of the price of the constructor."""
-    fields = list(map(_Fields, repeat(run_id), kinds, values, calls, range(first, first + len(values)), ats))
-    for event in fields:
-        # The slots are filled; from here on the object is an Event, which refuses to be changed.
-        event.__class__ = Event
-    return cast("list[Event]", fields)
-
-
-class _Source:
-    """Where the events of a run can be read, as of that moment: for its picture, and no part of its value."""
-
-    __slots__ = ("_events",)
-
-    _events: Callable[[], list[Event] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run(_Source):
-    """What the journal knows of a run, as of the moment it was read: a value, not a live view."""
-
-    run_id: str
-    thread_id: str | None = None
-    name: str | None = None
-    status: RunStatus = RunStatus.RUNNING
-    cause: str | None = None
-    """Why an interrupted run was: stop, disconnect, timeout, shutdown, crash or superseded."""
-    error: str | None = None
-    started_at: float = 0.0
-    """Wall clock of the first event, in seconds since 1970."""
-    ended_at: float | None = None
-    settled: bool = True
-    """False while an ended run's thread may lack what the journal holds. `problem` says why, and `given_up` whether anything
-    will be tried again: until then, such a run is never pruned."""
-    problem: str | None = None
-    """Why its thread does not hold what the journal holds; None for a run that is settled."""
-    given_up: bool = False
-    """Whether its thread is left as it is: the graph's state cannot be written, or the conversation has gone on."""
-    stop: str | None = None
-    """The cause of a stop request, from the moment it was asked for; None if nobody asked."""
-    lost: int = 0
-    """Events that could not be kept because nothing could be written for too long."""
-    owner: str | None = None
-    """The journal that may append to it. None while it waits for a human: nobody works on it, and anybody may claim it."""
-    epoch: int = 1
-    """Grows by one with each claim."""
-    last_seq: int = 0
-    """The seq of its last durable event."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    """By model, the sum of what the provider reported; `calls`, and how many of them are `incomplete`: did not report."""
-
-    @property
-    def continues(self) -> str | None:
-        """The run that this one took up, if `start_run` began it with a resume."""
-        found = self.metadata.get(CONTINUES)
-        return found if isinstance(found, str) else None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run has had its `run.end`."""
-        return self.status.ended
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended, and nothing is left to do for its thread."""
-        return self.ended and (self.settled or self.given_up)
-
-    def _repr_html_(self) -> str:
-        """The time line of the run, for notebooks; what it says of itself, where its events cannot be read any more."""
-        from ..view import fragment, summary
-
-        read = getattr(self, "_events", None)
-        events = None if read is None else read()
-        return summary(self) if events is None else fragment(self, events)
-
-
-def with_events(run: Run, read: Callable[[], list[Event] | None]) -> Run:
-    """The same run, which knows how to read its events."""
-    object.__setattr__(run, "_events", read)
-    return run
-
-
-_ENDINGS: Final = tuple(status.value for status in RunStatus if status.ended)
-FAR_FUTURE: Final = 253_402_300_800.0  # the year 10000: what comes after it is a mistaken unit

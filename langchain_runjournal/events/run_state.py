@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import Event, Run, RunStatus, is_utf8
+from ..common.text import is_utf8
+from .event import Event
+from .run import Run
+from .vocabulary import RunStatus
 
 
 def begin(run_id: str, at: float, owner: str | None = None) -> Run:

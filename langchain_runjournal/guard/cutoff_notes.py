@@ -10,19 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..messages.causes import CAUSES_OF_ANSWER
 from ..messages.cut_calls import CUT_CAUSES
-from ..messages.partial import MARK, origin_of
-from ..messages.tool_pairs import is_ai, is_human, is_tool, stable_id
+from ..messages.marks import MARK, origin_of
+from ..messages.tool_pairs import is_ai, is_human, is_tool
+from ..messages.tool_results import stable_id
 
-_BECAUSE: Final = {
-    "stop": "the user stopped it",
-    "disconnect": "the connection to the user was lost",
-    "timeout": "a time limit was reached",
-    "shutdown": "the program was shut down",
-    "crash": "the program ended unexpectedly",
-    "superseded": "a newer message took its place",
-    "error": "an error occurred",
-}
 NOTE: Final = "note"
 """The origin of a message that has a note in it, so that nobody puts it there twice."""
 _QUOTED: Final = 200
@@ -68,7 +61,7 @@ def _is_told_by_results(partial: Any) -> bool:
 
 def _note(partial: Any, quoted: bool = False) -> str:
     mark = partial.additional_kwargs[MARK]
-    because = _BECAUSE.get(mark.get("reason"), "why is not recorded")
+    because = CAUSES_OF_ANSWER.get(mark.get("reason"), "why is not recorded")
     text = f"The previous answer was cut off: {because}. It is incomplete because of that, and not by choice."
     names = [call.get("name") for call in mark.get("calls") or () if isinstance(call, Mapping)]
     if names:

@@ -16,9 +16,8 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
-from ..capture.callback_data import stream_event_delta
-from ..capture.cut_calls import asks_again
-from ..messages.cut_calls import ENDPOINTS, Cut, RawCalls, endpoint_of, find_cut, is_of_calls
+from ..messages.chunks import stream_event_delta
+from ..messages.cut_calls import ENDPOINTS, Cut, RawCalls, asks_again, endpoint_of, find_cut, is_of_calls
 
 
 class _Call:

@@ -14,10 +14,11 @@ from ..errors import InvalidArgument
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ..messages import bridge as _bridge
-from ..messages.tool_pairs import CallKnowledge, Request
-from . import check_policies
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge
 from .on_cut import OnCut
 from .projection import Projection, is_whole, project, wanted
+from .repair import check_policies
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -164,8 +165,8 @@ def _report(found: Projection) -> None:
         done = ", ".join(
             f"{one.kind} {one.name} ({one.id})" if one.name else f"{one.kind} {one.id}" for one in found.actions
         )
-        logger.log(level, "the request to the model was made whole, the thread stays as it is: %s", done)
+        logger.log(level, "repaired the request to the model; the thread stays as it is: %s", done)
 
 
 def _report_unread() -> None:
-    logger.warning("the journal could not be asked for missing tool results; going on without", exc_info=True)
+    logger.warning("could not read missing tool results from the journal; repairing the request without them", exc_info=True)

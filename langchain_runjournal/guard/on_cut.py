@@ -96,9 +96,9 @@ _WHY: Final = {"length": "it ran into its token limit", "incomplete": "it ended 
 
 
 def _named(cut: Cut) -> str:
-    return ", ".join(f"{one.name} ({one.id})" for one in answerable(cut)) or "without a name yet"
+    return ", ".join(f"{one.name} ({one.id})" for one in answerable(cut)) or "whose names had not arrived"
 
 
 def _report(cut: Cut) -> None:
-    said = "an answer was cut off (%s) inside of its tool calls (%s): those that were cut are not run"
+    said = "an answer was cut off (%s) inside its tool calls (%s): the cut calls are not run"
     logger.warning(said, cut.cause, _named(cut))

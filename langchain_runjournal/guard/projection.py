@@ -15,9 +15,10 @@ from ..errors import ToolPairBroken
 from ..messages import bridge as _bridge
 from ..messages import unended as _unended
 from ..messages.call_ids import with_ids
-from ..messages.partial import origin_of
-from ..messages.tool_pairs import CallKnowledge, PairedRequest, Pairing, Request, answer, is_ai, is_tool, walk
-from ..messages.tool_requests import ASKING, block_id, raw_calls
+from ..messages.marks import origin_of
+from ..messages.tool_pairs import PairedRequest, Pairing, is_ai, is_tool, walk
+from ..messages.tool_requests import ASKING, Request, block_id, raw_calls
+from ..messages.tool_results import CallKnowledge, answer
 from . import cutoff_notes as _notes
 from .strip_requests import without
 

@@ -15,7 +15,8 @@ from ..errors import CallCut
 from ..messages.cut_answers import decided_in, known_of
 from ..messages.cut_calls import find_cut
 from ..messages.task_messages import state_messages
-from ..messages.tool_pairs import CallKnowledge, answer, is_ai, known_text, requests
+from ..messages.tool_pairs import is_ai, requests
+from ..messages.tool_results import CallKnowledge, answer, known_text
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from ..common.clock import Clock
 from ..errors import RunFenced, RunJournalError
 from ..events import DELTA, MARKS, Event, Kind
-from ..events.segments import encode_value
+from ..events.encoding import encode_value
 from .complaints import Complaints
 from .deleted_runs import Buried
 from .overflow import Entry, Overflow
@@ -30,8 +30,8 @@ from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 logger = logging.getLogger("langchain_runjournal")
 
 _KEPT_LANES: Final = 10_000
-_NOT_KEPT: Final = "an event could not be kept: %.200r"
-_NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event; this could not be kept: %.200r"
+_NOT_KEPT: Final = "could not record an event: %.200r"
+_NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event, so it could not record %.200r"
 _IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
 
 
@@ -298,7 +298,7 @@ class Appender:
 
     def _keep_for_later(self, entry: Entry) -> None:
         if not self._overflow:
-            logger.info("the spool of %s has no room: events wait in memory", self._url)
+            logger.info("the spool of %s is full: events wait in memory", self._url)
         if not self._overflow.add(entry):
             self.complaints.lose()
         if self.asleep:
@@ -332,7 +332,7 @@ class Appender:
         except Exception:
             # One that cannot be placed must not block all that wait behind it.
             self.complaints.unreadable += 1
-            logger.exception("an event of run %s could not be kept", entry.run_id)
+            logger.exception("could not record an event of run %s", entry.run_id)
             return True
 
     @property

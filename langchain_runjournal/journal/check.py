@@ -77,7 +77,7 @@ class GapFinder:
     def differences(self, run: Run) -> list[str]:
         """When all have gone by: where the row of the run, as it was before that, says something else."""
         if self.last < run.last_seq:
-            return [f"should go on to {run.last_seq}, and ends at {self.last}"]
+            return [f"should continue to {run.last_seq}, and ends at {self.last}"]
         if self.last > run.last_seq or self._begins_late:
             return []  # it has gone on meanwhile, or what was not looked at may say it
         if self._told is None:
@@ -144,7 +144,7 @@ def _check_spools(journal: RunJournal) -> Iterator[Problem]:
     if place is not None:
         for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
             hint = "Try `runjournal recover --spool` on it; delete it when you need it no more"
-            yield Problem(what="damage", run_id=None, text=f"{path.name} could not be brought in whole", hint=hint)
+            yield Problem(what="damage", run_id=None, text=f"{path.name} could not be imported whole", hint=hint)
 
 
 def _exposed(journal: RunJournal) -> Sequence[str]:
@@ -154,7 +154,7 @@ def _exposed(journal: RunJournal) -> Sequence[str]:
 
 
 def _damage(run_id: str | None, text: str) -> Problem:
-    hint = "Keep a copy of the file, and restore it from a backup, or go on with what can be read"
+    hint = "Keep a copy of the file, and restore it from a backup, or continue with what can be read"
     return Problem(what="damage", run_id=run_id, text=text, hint=hint)
 
 

@@ -29,24 +29,24 @@ class Complaints:
     def lose(self) -> None:
         """Count an event that is dropped."""
         if not self.lost:
-            logger.error("nothing could be written to %s for too long: events are being lost", self._url)
+            logger.error("the journal %s is losing events: it could not be written for too long", self._url)
         self.lost += 1
 
     def refuse(self, run_id: str) -> None:
         """Count an event of a run that another owner has."""
         if not self.refused.get(run_id):
-            logger.error("events of run %s are refused: it belongs to another owner", run_id)
+            logger.error("refusing events of run %s: the run belongs to another owner", run_id)
         self.refused[run_id] = self.refused.get(run_id, 0) + 1
 
     def refuse_dropped(self, run_id: str, dropped: int, error: RunJournalError) -> None:
         """Count events that were waiting when another owner took the run."""
-        logger.error("%d events of run %s are refused: %s", dropped, run_id, error)
+        logger.error("refusing events of run %s (%d): %s", run_id, dropped, error)
         self.refused[run_id] = self.refused.get(run_id, 0) + dropped
 
     def refuse_late(self, run_id: str) -> None:
         """Count an event that came after the journal was closed."""
         if not self.late:
-            logger.error("run %s appends to a journal that is closed: its events are not kept", run_id)
+            logger.error("run %s appends to a closed journal: its events are not stored", run_id)
         self.late += 1
 
     def take_late(self) -> int:
@@ -67,5 +67,5 @@ class Complaints:
         lost, self.lost = self.lost, 0
         if not lost:
             return None
-        reason = "nothing could be stored for too long"
-        return WriteFailed(url=self._url, reason=reason, waiting=0, where="anywhere", lost=lost)
+        reason = "the store failed for so long that the memory for waiting events was full"
+        return WriteFailed(url=self._url, reason=reason, waiting=0, where="", lost=lost)

@@ -78,7 +78,7 @@ class JournalCore:
         try:
             dead_owners.collect()
         except Exception:
-            logger.exception("could not bring all that was left behind into %s; it is tried again later", self.store.url)
+            logger.exception("could not import all spools of dead owners into %s; retrying later", self.store.url)
         if self.store.path is not None:
             ids = self.store.store_id, bytes.fromhex(owner.owner_id)
             appender.spool = open_spool(self.store.path, *ids, limit=self._spool_limit)
@@ -112,7 +112,7 @@ class JournalCore:
             barrier = self.writer.barrier(quiet=True)
             concurrent.futures.wait([barrier], timeout=2 * self.busy_timeout)
             if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
-                logger.debug("reading %s without what could not be written yet", self.store.url)
+                logger.debug("reading %s without the events that could not be stored yet", self.store.url)
 
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Return what `work` returns. A thread of the journal does the work."""

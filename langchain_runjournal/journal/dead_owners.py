@@ -70,7 +70,7 @@ class DeadOwners:
                     self.collect_from(owner_id, progress)
                 except Exception:
                     # One that cannot be brought in must not keep the others out.
-                    logger.exception("could not bring in what %s left; it is tried again later", owner_id)
+                    logger.exception("could not import the spool of the dead owner %s; retrying later", owner_id)
 
     def collect_from(self, owner_id: str, progress: Progress | None = None) -> None:
         """The same for one owner, which is known to be gone."""

@@ -44,5 +44,5 @@ class Buried:
         if kind == "run.start":
             del self._ids[run_id]
             return False
-        logger.debug("an event %s of run %s is dropped: the run was deleted", kind, run_id)
+        logger.debug("dropping an event %s of run %s: the run was deleted", kind, run_id)
         return True

@@ -35,8 +35,8 @@ def delete(
 ) -> Effects[list[str]]:
     """See `RunJournal.delete`."""
     if (thread_id is None) == (run_id is None):
-        given = "both" if run_id is not None else "neither"
-        raise InvalidArgument(name="thread_id or run_id", expected="given, exactly one of them", value=given)
+        given = {"thread_id": thread_id, "run_id": run_id}
+        raise InvalidArgument(name="thread_id or run_id", expected="given, and not both", value=given)
     timeout = seconds("timeout", timeout)
     look = partial(_find, journal, thread_id, run_id)
     runs, at_work = yield off_loop(journal, look)
@@ -101,7 +101,7 @@ def erase(journal: RunJournal, run_ids: Collection[str]) -> list[str]:
     # The writer deletes the spool file, once all that the file holds of other runs is in the store.
     problem = make_durable(journal, _SETTLING).now()
     if problem is not None:
-        logger.warning("a spool file of %s keeps text of deleted runs until it can be written: %s", journal.url, problem)
+        logger.warning("a spool file of %s keeps deleted text until the journal can be written: %s", journal.url, problem)
     return gone
 
 
@@ -110,7 +110,8 @@ def prune(journal: RunJournal, older_than: Age, keep_last: int | None, dry_run: 
     core = core_of(journal)
     core.check_open()
     if older_than is None and keep_last is None and not vacuum:
-        raise InvalidArgument(name="older_than or keep_last", expected="given, so that not everything goes", value=None)
+        hint = "Without either, every run that has ended would be deleted"
+        raise InvalidArgument(name="older_than or keep_last", expected="given", value=None, hint=hint)
     gone: list[str] = []
     if older_than is not None or keep_last is not None:
         ended_before = before("older_than", older_than, core.clock.wall())

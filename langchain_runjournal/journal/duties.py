@@ -79,7 +79,7 @@ class Duties:
             self._do_what_is_due()
         except RunJournalError as exc:
             # The store is locked or full. Draining finds out for itself, and its barriers tell.
-            logger.warning("the background duties of %s have to wait: %s", self._store.url, exc)
+            logger.warning("postponing the background duties of the journal writer of %s: %s", self._store.url, exc)
 
     def _do_what_is_due(self) -> None:
         now = self._clock.monotonic()
@@ -104,7 +104,7 @@ class Duties:
             try:
                 self.errands.popleft()()
             except Exception:
-                logger.exception("a follower of %s could not be woken; it looks by itself", self._store.url)
+                logger.exception("a task of the journal writer of %s failed; a follower polls instead", self._store.url)
 
     def _look_for_others(self) -> None:
         version = self._store.changed()

@@ -45,7 +45,7 @@ class Asleep:
             self.revive()
             self._core.appender.append(event)
         except Exception:
-            logger.exception("an event was lost: the journal could not be opened in the forked process %d", os.getpid())
+            logger.exception("lost an event: could not open the journal in the forked process %d", os.getpid())
 
     def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str) -> None:
         """Revive, then add there."""
@@ -93,7 +93,7 @@ def _at_exit() -> None:
         try:
             journal.close()
         except Exception:
-            logger.exception("closing %r at exit", journal)
+            logger.exception("could not close %r at exit", journal)
 
 
 atexit.register(_at_exit)

@@ -20,8 +20,8 @@ logger = logging.getLogger("langchain_runjournal")
 _SETTLING: Final = 30.0
 """Seconds that a shutdown gives to settlements, once the grace of all runs is over."""
 _NOT_OVER: Final = (
-    "the journal %s is closed while run %s goes on: it is settled when a journal is next opened and asked to."
-    " Await aclose() on the event loop of the run, before that ends"
+    "closing the journal %s while run %s is still running: the next message of its thread settles the run, or"
+    " RunJournal.recover. Await aclose() on the event loop of the run, before that loop ends"
 )
 
 

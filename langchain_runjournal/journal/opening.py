@@ -64,4 +64,4 @@ def _close(journal: Any) -> None:
     try:
         journal.close()
     except Exception:
-        logger.exception("closing %r, whose opening was cancelled", journal)
+        logger.exception("could not close %r, whose opening was cancelled", journal)

@@ -88,5 +88,5 @@ def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: 
             with RunJournal(path) as again:  # in a notebook, the cell that looks often comes after the `with`
                 return again.read(run_id, limit=last)
     except RunJournalError as problem:
-        logger.warning("the events of run %s cannot be read to show them: %s", run_id, problem)
+        logger.warning("could not read the events of run %s to show them: %s", run_id, problem)
     return None

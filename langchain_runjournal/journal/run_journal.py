@@ -12,11 +12,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..common.arguments import Age, count, positive, seconds, text, thread
+from ..common.arguments import Age, count, one_of, positive, seconds, text, thread
 from ..common.clock import Clock, SystemClock
 from ..common.shared_values import Shared
 from ..common.twins import run_async, run_sync
-from ..errors import FlushTimeout, InvalidArgument, RunJournalError
+from ..errors import FlushTimeout, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
@@ -152,8 +152,8 @@ class RunJournal(Opening, Shared):
     def runs(self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50) -> list[Run]:
         """The runs of a thread, or with a status, or all; newest first. `limit=None` for every one."""
         self._core.check_open()
-        if status is not None and status not in list(RunStatus):
-            raise InvalidArgument(name="status", expected=f"one of {', '.join(RunStatus)}", value=status)
+        if status is not None:
+            one_of("status", status, [one.value for one in RunStatus])
         wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
         self._core.catch_up()
         found = self._core.store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))

@@ -178,7 +178,7 @@ class Spool:
             except OSError as exc:
                 # Not tried again by an append: the writer does, until it succeeds.
                 self._blocked = True
-                logger.warning("no room for the spool beside %s: %s", self._base, exc)
+                logger.warning("no room for a spool file beside %s: %s", self._base, exc)
                 return False
         self.file.is_done = is_done
         self._full.append(self.file)
@@ -205,7 +205,7 @@ class Spool:
                 self._blocked = False
             except OSError as exc:
                 if not self._blocked:
-                    logger.warning("no room for the spool beside %s: %s", self._base, exc)
+                    logger.warning("no room for a spool file beside %s: %s", self._base, exc)
                 self._blocked = True
 
     def missing(self) -> list[Path]:
@@ -252,7 +252,7 @@ class Spool:
             file.delete()
         except OSError as exc:
             # What it holds is stored; the next recovery finds that out, and tries again to delete it.
-            logger.warning("a spool file that is done with could not be deleted: %s", exc)
+            logger.warning("could not delete a spool file whose events are all stored: %s", exc)
         with self._counting:
             self.allocated -= min(file.size, self._size)
 
@@ -263,8 +263,8 @@ def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> S
         return Spool(base, store_id, owner_id, limit=limit)
     except (OSError, ValueError) as exc:
         logger.warning(
-            "no spool can be kept beside %s (%s): events wait in memory until they are written, up to 70 ms, and a kill"
-            " loses those",
+            "could not create a spool beside %s (%s): events wait in memory until they are stored, up to 70 ms, and a"
+            " kill loses them",
             base,
             exc,
         )

@@ -31,11 +31,11 @@ def take_spool(journal: RunJournal, path: Path) -> SpoolReport:
     # The name says whose it is; else a header that is whole.
     owner_id = match[1] if match else scan.header.owner_id.hex() if scan.header and scan.header.store_id else None
     if owner_id is None or scan.foreign:
-        raise SpoolUnusable(path=str(path), reason="; ".join(scan.problems) or "there is nothing in it")
+        raise SpoolUnusable(path=str(path), reason="; ".join(scan.problems) or "it is empty")
     dead_owners = core_of(journal).dead_owners
     owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == owner_id), None)
     if owner_id in living or (owner is not None and not dead_owners.is_gone(owner)):
-        raise SpoolUnusable(path=str(path), reason=f"its owner {owner_id} may be alive, and stores it itself")
+        raise SpoolUnusable(path=str(path), reason=f"its owner {owner_id} may be alive, and stores the events")
     report = drain(core_of(journal).store, owner_id, [path], by_hand=True)
     if report.foreign:
         raise SpoolUnusable(path=str(path), reason=str(report.problem))

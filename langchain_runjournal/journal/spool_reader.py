@@ -107,7 +107,7 @@ class SpoolScan:
             return None  # killed between making the file and its header: there can be nothing in it
         problem = None
         if len(data) < START or data[: len(MAGIC)] != MAGIC:
-            problem = "it is not a spool: its first bytes are not ours"
+            problem = "it is not a spool (its first bytes are not ours)"
         head = data[: HEADER.size].ljust(HEADER.size, b"\0")
         _, store_id, owner_id, number, size, crc = HEADER.unpack(head)
         if problem is None and crc != zlib.crc32(head[:-4]):
@@ -137,11 +137,13 @@ class SpoolScan:
                 self._spans.append(_Span(stop, found or len(data.rstrip(b"\0")), bare=True))
                 torn = False
                 if found is not None:
-                    self.problems.append(f"the length of the record at byte {stop} is missing: it was found by what follows")
+                    self.problems.append(
+                        f"the length of the record at byte {stop} is missing: the next record shows its end"
+                    )
             elif found is not None or not self._was_under_way(data, stop):
                 torn = found is None or not self._was_one_event(data, stop, found)
                 rest = "nothing whole follows" if found is None else f"{found - stop} bytes cannot be read"
-                self.problems.append(f"the record at byte {stop} is torn, its checksum does not fit: {rest}")
+                self.problems.append(f"the record at byte {stop} is incomplete, its checksum does not match: {rest}")
             if found is None:
                 return
             pos = found

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ..common.file_access import is_trusted
+from ..common.wording import plural
 from ..errors import EventsMissing, RunFenced, SeqGap
 from ..events import DELTA, Kind
 from ..events.segments import unpack
@@ -69,7 +70,7 @@ class Progress:
         if now - self._due >= _TELL_AFTER:
             self._due = now
             what = f"{self._bytes >> 20} MB read, {self._events} events stored in {now - self._began:.0f} s"
-            logger.warning("importing into %s what killed processes left: %s", self._url, what)
+            logger.warning("importing the spools of dead owners into %s: %s", self._url, what)
 
 
 def drain(
@@ -104,9 +105,9 @@ def drain(
         refused=found.refused,
     )
     if report.problem:
-        logger.error("the spool of %s: %s", owner_id, report.problem)
+        logger.error("problems in the spool of the dead owner %s: %s", owner_id, report.problem)
     elif report.events:
-        logger.info("brought %d events of %s into %s", report.events, owner_id, store.url)
+        logger.info("imported the spool of %s into %s; events: %d", owner_id, store.url, report.events)
     return report
 
 
@@ -170,7 +171,7 @@ class _Import:
         self.write()
         for slot, events in self._nameless.items():
             self.refused += events
-            self.problems.append(f"{events} events of a run without a name (slot {slot}) were not kept")
+            self.problems.append(f"a run without a name (slot {slot}) loses {plural(events, 'event')}")
 
     def _introduce(self, slot: int, seq: int, about: bytes) -> None:
         try:
@@ -296,8 +297,9 @@ class _Import:
                     refused.add(buffer.run_id)
                     if self._is_there(buffer):
                         continue
-                    self.refused += len(buffer.pend) // 2
-                    self.problems.append(f"{len(buffer.pend) // 2} events of run {buffer.run_id} were not kept: {why}")
+                    count = len(buffer.pend) // 2
+                    self.refused += count
+                    self.problems.append(f"the store refused {plural(count, 'event')} of run {buffer.run_id}: {why}")
         stored = 0
         for buffer in self._lanes.values():
             if buffer.pend:

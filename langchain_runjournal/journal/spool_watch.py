@@ -43,7 +43,7 @@ class SpoolWatch:
             if spool is not None and (missing := spool.missing()):
                 self._begin_anew(spool, missing)
         except Exception:
-            logger.exception("the spool of %s has lost files, and could not be made anew; it is tried again", self._url)
+            logger.exception("the spool of %s has lost files, and no new one could be made; retrying", self._url)
 
     def look_in_passing(self) -> None:
         """The same, where all that anybody hears of is in the store: not with each batch, since every system call gives up
@@ -55,7 +55,7 @@ class SpoolWatch:
         try:
             self._beat()  # before there are files: those of an owner that the store does not know are a dead one's
         except Exception as exc:  # noqa: BLE001 - whatever a store raises
-            logger.debug("a new spool is made without a heartbeat: %s", exc)
+            logger.debug("making a new spool without a heartbeat: %s", exc)
         is_news, waiting = self._gone is None, self._appender.waiting
         try:
             fresh: Spool | None = spool.again()
@@ -63,8 +63,8 @@ class SpoolWatch:
             fresh = None
             if is_news:
                 logger.error(
-                    "the spool of %s has lost files to somebody else (%s), and no new one can be made (%s): %d events, and"
-                    " what comes now, wait in memory until they are written, and a kill loses those",
+                    "the spool of %s has lost files to another program (%s), and no new one can be made (%s): events wait in"
+                    " memory until they are stored, and a kill loses them; waiting now: %d",
                     *(self._url, _names(missing), exc, waiting),
                 )
         self._gone = spool if fresh is None else None
@@ -72,10 +72,11 @@ class SpoolWatch:
         spool.close(keep=False)
         if fresh is not None:
             logger.warning(
-                "the spool of %s has lost files to somebody else (%s): until now a kill would have lost what had not been"
-                " stored, %d events at last. %s",
-                *(self._url, _names(missing), waiting),
+                "the spool of %s has lost files to another program (%s): until now, a kill would have lost the events that"
+                " had not been stored. %s; waiting now: %d",
+                *(self._url, _names(missing)),
                 "They are in a new spool now" if whole else "The new spool has no room for all of them",
+                waiting,
             )
 
 

@@ -7,9 +7,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ..common.arguments import seconds
+from ..common.arguments import one_of, seconds
 from ..common.twins import Effect, Effects, nothing
-from ..errors import InvalidArgument, RunAbandoned, StopTimeout, WouldDeadlock
+from ..errors import RunAbandoned, StopTimeout, WouldDeadlock
 from ..events import CAUSES, Run, RunStatus
 from .core import core_of
 from .follow import RunWaiter
@@ -24,8 +24,7 @@ _LONGEST: Final = 1.0
 
 def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
     """See `RunJournal.stop`."""
-    if cause not in CAUSES:
-        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+    one_of("cause", cause, CAUSES)
     run = journal.run(run_id)
     if run.status == RunStatus.PAUSED:
         return run  # nobody works on it
@@ -85,4 +84,5 @@ def _not_here(journal: RunJournal, run_id: str) -> None:
     """It could never end while its own event loop is blocked."""
     started = core_of(journal).local_runs.named(run_id)
     if started is not None and started.thread == threading.get_ident() and not started.done.done():
-        raise WouldDeadlock(url=journal.url, where="on the event loop of the run, without giving way")
+        hint = "On the event loop, await the method that begins with an a, such as `astop`"
+        raise WouldDeadlock(url=journal.url, where="on the event loop of the run, which the wait blocks", hint=hint)

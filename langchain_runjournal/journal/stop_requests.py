@@ -75,6 +75,6 @@ class Stops:
                 callback(cause)
             except BaseException as exc:
                 # Also a sys.exit() or a cancellation: it is not for the thread of the journal, in which this may be.
-                logger.exception("a callback for the stop of run %s failed", run_id)
+                logger.exception("a stop callback of run %s failed", run_id)
                 if isinstance(exc, KeyboardInterrupt):
                     raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..events import Run, RunStatus
 from ..messages.tool_evidence import Call, Evidence
-from ..messages.tool_pairs import CallKnowledge
+from ..messages.tool_results import CallKnowledge
 from .core import core_of
 from .extensions import Extension
 from .run_display import read_if_there

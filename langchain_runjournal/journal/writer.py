@@ -68,9 +68,9 @@ class Writer:
     def barrier(self, *, quiet: bool = False, then: Callable[[], object] | None = None) -> Barrier:
         """Ask for all that has been appended to be made durable, and for something to be done when it is."""
         if self.is_current():
-            raise WouldDeadlock(url=self.store.url, where="in its own thread, in a callback of on_stop")
+            raise WouldDeadlock(url=self.store.url, where="in a callback of on_stop, which its writer thread runs")
         if self.appender.is_inside():
-            raise WouldDeadlock(url=self.store.url, where="in the middle of an append, by a signal handler or a finaliser")
+            raise WouldDeadlock(url=self.store.url, where="in a signal handler or a finalizer that interrupts an append")
         barrier = Barrier(quiet=quiet, then=then)
         self._barriers.append(barrier)
         if self._done.is_set():
@@ -105,7 +105,7 @@ class Writer:
                 self._turn()
             except BaseException:
                 # Never the end of the thread: whoever waits at a barrier would wait for ever.
-                logger.exception("the writer of %s stumbled and goes on", self.store.url)
+                logger.exception("unexpected error in the journal writer of %s; retrying", self.store.url)
                 self._bell.wait(_RETRY)
         self._finish()
 
@@ -150,7 +150,7 @@ class Writer:
         try:
             self._take_leave()
         except Exception:
-            logger.exception("could not take leave of %s", self.store.url)
+            logger.exception("could not shut down the journal writer of %s cleanly", self.store.url)
         finally:
             self._done.set()
             self.store.close()
@@ -165,7 +165,7 @@ class Writer:
         if spool is not None:
             left = spool.close(keep=failed)
             if left:
-                logger.error("not all of the journal %s could be stored: the next open finds it in %s", self.store.url, left)
+                logger.error("could not store all events of %s: its next open imports %s", self.store.url, left)
         if not failed:
             self.store.forget(self.duties.owner.owner_id)
             self.store.tidy()
@@ -290,7 +290,7 @@ class Writer:
 
     def _note_failure(self, exc: Exception) -> None:
         if self._failure is None:
-            logger.error("the journal %s could not be written, and is tried again: %s", self.store.url, exc)
+            logger.error("could not write the journal %s; retrying: %s", self.store.url, exc)
         self._failure = exc
         if self.appender.spool is not None:
             self.appender.spool.drop_spares()
@@ -302,7 +302,7 @@ class Writer:
         lost = self.appender.complaints.lost + (in_memory if closed else 0)
         if closed:
             waiting, in_memory = waiting - in_memory, 0
-        where = f"({in_memory} of them only in memory)" if in_memory else "in the spool beside it, safe from a kill"
+        where = f"{in_memory} of them only in memory" if in_memory else "in the spool beside it, safe from a kill"
         return WriteFailed(url=self.store.url, reason=str(exc).rstrip("."), waiting=waiting, where=where, lost=lost)
 
     # --- barriers -----------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from ..capture.callback_data import Data
 from ..errors import InvalidArgument
+from .message_data import Data
 
 Role: TypeAlias = Literal["answer", "helper", "subagent"]
 Reason: TypeAlias = Literal["said", "seen", "structured", "tagged", "unknown"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..capture.callback_data import Data
+from .message_data import Data
 
 if TYPE_CHECKING:
     from .answers import Spoken

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.runnables.base import RunnableBindingBase
 
-from .partial import MARK
-from .tool_pairs import is_human, is_tool, stable_id
+from .marks import MARK
+from .tool_pairs import is_human, is_tool
+from .tool_results import stable_id
 
 Behind: TypeAlias = frozenset[str]
 """What a model refuses a message of the user behind: `tool` results, other messages of the user (`human`)."""

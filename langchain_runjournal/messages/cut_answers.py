@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..capture.callback_data import Data
 from .cut_calls import CUT_CAUSES, Cut
-from .partial import MARK, origin_in
-from .tool_pairs import CallKnowledge, answer, call_id_of
+from .marks import MARK, origin_in
+from .message_data import Data
 from .tool_requests import Request, block_id, requested, unwrapped
+from .tool_results import CallKnowledge, answer, call_id_of
 from .unended import changes_to
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from ..capture.callback_data import Data
+from .message_data import Data
 from .tool_requests import Request, arguments_of, asking_blocks, block_id, is_whole_json, raw_calls, requested
 
 CutCause: TypeAlias = Literal["length", "incomplete"]
@@ -93,6 +94,10 @@ class Endpoints:
 ENDPOINTS: Final = Endpoints()
 """Of this process, for all journals and guards."""
 
+asks_again: ContextVar[bool] = ContextVar("runjournal_asks_again", default=False)
+"""Whether an answer that is cut off inside of its tool calls is thrown away and asked for again: then the next model call at
+its spot is its next attempt. `ToolPairGuard` sets it."""
+
 
 def endpoint_of(serialized: Any, metadata: Any) -> tuple[Any, ...]:
     """What stands for one model at one address: servers that speak a provider's protocol differ in whether they give a
@@ -119,7 +124,7 @@ class RawCalls:
         self._places: dict[Any, int] = {}
 
     def add(self, delta: Mapping[str, Any]) -> None:
-        """Add what one delta says of calls (the forms are those of `capture/callback_data.py`)."""
+        """Add what one delta says of calls (the forms are those of `messages/chunks.py`)."""
         if delta.get("restart"):
             self._entries.clear()
             self._places.clear()

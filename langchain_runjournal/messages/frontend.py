@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import InvalidArgument
-from .partial import MARK, origin_of
+from .marks import MARK, origin_of
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

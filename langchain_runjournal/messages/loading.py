@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..capture.callback_data import Data
 from ..common import binary as _bytes
 from ..common import packed as _packed
 from . import forms as _forms
-from .partial import MARK, origin_of
+from .marks import MARK, origin_of
+from .message_data import Data
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -50,7 +50,7 @@ def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
                 fields["additional_kwargs"] = _marked(fields.get("additional_kwargs"), left_out)
             messages += messages_from_dict([{"type": data["type"], "data": fields}])
         except Exception:
-            logger.warning("a message of run %s cannot be read; its event holds it", run_id, exc_info=True)
+            logger.warning("could not read a message of run %s; its event still holds the message", run_id, exc_info=True)
     return messages
 
 

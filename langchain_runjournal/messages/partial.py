@@ -10,13 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from ..capture.callback_data import Data
 from .content_blocks import SERVER_CALLS, in_one_form, is_hidden, is_result, paired, received
 from .content_blocks import THINKING as THINKING
+from .marks import MARK
+from .message_data import Data
 from .tool_requests import asking_blocks, unwrapped
 
-MARK: Final = "runjournal"
-"""Where in `additional_kwargs` a message says that it comes from here."""
 _KEPT_METADATA: Final = ("model_name", "model", "model_provider", "output_version")
 
 
@@ -138,15 +137,3 @@ def _shows(block: Any) -> bool:
     if not isinstance(inner, Mapping):
         return False
     return is_visible(inner.get("text")) if inner.get("type") == "text" else not is_hidden(inner)
-
-
-def origin_of(message: Any) -> str | None:
-    """How a message came to be: partial, recovered or synthetic; None for one that is not of our making."""
-    return origin_in(getattr(message, "additional_kwargs", None))
-
-
-def origin_in(kwargs: Any) -> str | None:
-    """The same, by the `additional_kwargs` of a message."""
-    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
-    origin = mark.get("origin") if isinstance(mark, Mapping) else None
-    return origin if isinstance(origin, str) else None

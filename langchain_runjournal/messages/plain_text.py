@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from ..common import strict_json as _json
 from ..events import visible_text
-from .partial import THINKING, is_final, partial_message
+from .content_blocks import THINKING
+from .partial import is_final, partial_message
 from .stream_assembly import Streamed
 from .tool_requests import requested
 

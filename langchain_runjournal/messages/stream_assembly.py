@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from ..capture.callback_data import RUN_ID_PREFIX, Data
+from .message_data import RUN_ID_PREFIX, Data
 
 _ALIKE: Final = frozenset({"type", "id", "index", "output_version", "model_provider"})
 """What is said again rather than gone on with."""

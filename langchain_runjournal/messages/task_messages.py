@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..capture.callback_data import Data, message_data, request_ids
 from ..events import visible_text
+from .message_data import Data, message_data
 from .tool_pairs import is_ai
+from .tool_requests import request_ids
 
 _HEAD: Final = 200
 """Characters of an answer by which it is found in a longer text."""

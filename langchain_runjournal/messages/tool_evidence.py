@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..capture.callback_data import Data, request_ids
 from ..common.packed import copied
 from ..events import Event
 from .loading import load
-from .tool_pairs import CallKnowledge, State
+from .message_data import Data
+from .tool_requests import request_ids
+from .tool_results import CallKnowledge, State
 
 Call: TypeAlias = tuple[str | None, str]
 """The id of the message that asks, and that of the tool call."""

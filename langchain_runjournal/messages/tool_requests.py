@@ -52,6 +52,11 @@ def requested(fields: Mapping[str, Any]) -> list[Request]:
     return [_request(index, one) for index, one in enumerate(found)]
 
 
+def request_ids(fields: Mapping[str, Any]) -> list[str]:
+    """The ids of the tool calls that a message with these fields asks for, also of those whose arguments are no JSON."""
+    return [request.id for request in requested(fields) if request.id is not None]
+
+
 def only_invalid(fields: Mapping[str, Any]) -> list[int]:
     """The places of those `invalid_tool_calls` that are not among the `tool_calls` as well."""
     invalid = fields.get("invalid_tool_calls")

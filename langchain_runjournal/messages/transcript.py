@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..capture.callback_data import Data, request_ids
 from ..common.packed import copied
 from ..events import DELTA, Event, visible_text
 from .attempts import Attempts
 from .cut_answers import marked_as_cut
+from .message_data import Data
 from .partial import partial_message
 from .stream_assembly import Streamed
+from .tool_requests import request_ids
 
 
 class Task(NamedTuple):

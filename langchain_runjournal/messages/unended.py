@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..capture.callback_data import Data
 from .content_blocks import ITEM_KWARGS
 from .cut_calls import CUT_CAUSES, GIVES_REASON, CutCause, ended_because
-from .partial import MARK, is_visible, origin_of, taken_back
+from .marks import MARK, origin_of
+from .message_data import Data
+from .partial import is_visible, taken_back
 from .tool_pairs import is_ai
 from .tool_requests import requested
 

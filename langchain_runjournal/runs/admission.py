@@ -186,6 +186,6 @@ class Admission:
             try:
                 self._core.store.withdraw(self._run.run_id, str(self._run.owner))
             except Exception:
-                logger.exception("run %s has not begun, and could not give back its place", self._run.run_id)
+                logger.exception("could not withdraw run %s, which has not begun; recording its end", self._run.run_id)
                 data = {"status": "interrupted", "cause": "disconnect"}
                 self._journal.append(Event(run_id=self._run.run_id, kind="run.end", data=data))

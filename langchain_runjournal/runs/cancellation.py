@@ -104,7 +104,7 @@ class RunControl:
         if self.task is not None and not self.task.done() and not self._is_ending():
             if not self.refuses:
                 logger.warning(
-                    "run %s has not ended %.1f s after it was cancelled: cancelled again", self.run_id, self.grace
+                    "run %s has not ended %.1f s after it was cancelled; cancelling it again", self.run_id, self.grace
                 )
             self.refuse_all(list(self.root.open.values()) if self.root is not None else [])
             self.task.cancel()

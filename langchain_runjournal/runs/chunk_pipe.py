@@ -45,7 +45,7 @@ class Pipe:
         if self._news is not None:
             _wake(self._news)
         if (self._guest is None or self._guest.is_away) and len(self._chunks) > _UNREAD:
-            self.let_go(f"nobody came to read them, and more than {_UNREAD} were waiting")
+            self.let_go(f"no reader came, and more than {_UNREAD} chunks were waiting")
         while self._gone is None and self._guest and not self._guest.is_away and len(self._chunks) >= _ROOM:
             self._room = self._loop.create_future()
             await self._room
@@ -59,10 +59,10 @@ class Pipe:
     def read(self) -> ChunkReader:
         """The one reader. Raises `ChunksGone`."""
         if self._gone is None and self._guest is not None:
-            raise ChunksGone(run_id=self._run_id, reason="somebody reads them already")
+            raise ChunksGone(run_id=self._run_id, reason="another reader has them already")
         if self._gone is not None:
             raise ChunksGone(run_id=self._run_id, reason=self._gone)
-        self._guest = self._guests.come(partial(self.let_go, "their reader has gone"))
+        self._guest = self._guests.come(partial(self.let_go, "their reader was closed or garbage-collected"))
         return ChunkReader(self, self._guest)
 
     def let_go(self, why: str) -> None:
@@ -102,7 +102,7 @@ class Pipe:
 
     def _forsaken(self) -> None:
         if self._guest is None:
-            self.let_go("nobody has them")
+            self.let_go("their RunHandle was garbage-collected before anything read them")
 
 
 class ChunkReader:
@@ -119,7 +119,7 @@ class ChunkReader:
         if self._guest.has_left:
             raise StopAsyncIteration
         if asyncio.get_running_loop() is not self._pipe._loop:
-            raise ChunksGone(run_id=self._pipe._run_id, reason="only the event loop that began the run can read them")
+            raise ChunksGone(run_id=self._pipe._run_id, reason="only the event loop that started the run can read them")
         with self._guest:
             try:
                 return await self._pipe.next()

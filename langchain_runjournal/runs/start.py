@@ -21,6 +21,7 @@ from langgraph.pregel import Pregel
 from ..capture.calling_graph import INSIDE
 from ..capture.graph_identity import identity, identity_of
 from ..common.arguments import choice, seconds, thread
+from ..common.arguments import options as known_options
 from ..common.twins import begin, run_async
 from ..errors import InvalidArgument, JournalClosing, RunNotFound
 from ..events import Cause, Event, Run, RunStatus
@@ -170,7 +171,7 @@ async def start_run(
     choice("if_busy", if_busy, IfBusy)
     choice("on_disconnect", on_disconnect, OnDisconnect)
     if grace is None or seconds("grace", grace) is None:
-        raise InvalidArgument(name="grace", expected="seconds, 0 or more", value=grace)
+        raise InvalidArgument(name="grace", expected="a number of seconds, 0 or more", value=grace)
     timeout = seconds("timeout", timeout)
     graph, journal = _attached(graph, journal)
     _check_options(graph, options)
@@ -203,9 +204,11 @@ async def start_run(
 
 def _check_options(graph: Pregel[Any, Any, Any, Any], options: dict[str, Any]) -> None:
     """LangGraph takes whatever it is given, and says nothing of what it does not know."""
-    unknown = sorted(set(options) - set(inspect.signature(graph.astream).parameters) - _OLD)
-    if unknown:
-        raise InvalidArgument(name="start_run", expected="given what it or astream knows", value=", ".join(unknown))
+    if options:
+        theirs = inspect.signature(graph.astream).parameters
+        ours = inspect.signature(start_run).parameters
+        known = {name for name, one in {**theirs, **ours}.items() if one.kind != one.VAR_KEYWORD}
+        known_options("start_run", sorted(options.keys() - _OLD), sorted(known))
 
 
 def _attached(
@@ -215,9 +218,8 @@ def _attached(
     journals = [handler.journal for handler in handlers_of(graph)]
     if journal is None:
         if not journals:
-            raise InvalidArgument(
-                name="journal", expected="given for a graph that is not attached: attach(graph, journal)", value=None
-            )
+            hint = "The graph is not attached: give its journal here, or use attach(graph, journal) first"
+            raise InvalidArgument(name="journal", expected="a RunJournal", value=None, hint=hint)
         journal = journals[-1]
     core_of(journal).check_open()
     if journal in journals:
@@ -257,9 +259,8 @@ def _run_id(settings: RunnableConfig) -> str:
 def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None, settings: RunnableConfig) -> str | None:
     configurable = settings.get("configurable") or {}
     if any(key in configurable for key in INSIDE):
-        raise InvalidArgument(
-            name="config", expected="one of its own: the config of a node belongs to the run around it", value="a node's"
-        )
+        hint = "That one belongs to the run around the node: make another, with a thread_id of its own"
+        raise InvalidArgument(name="config", expected="a new config", value="the config of a node", hint=hint)
     thread_id = configurable.get("thread_id")
     if thread_id is None and isinstance(graph.checkpointer, JournalSaver):
         raise InvalidArgument(name="config", expected='{"configurable": {"thread_id": ...}}', value=config)

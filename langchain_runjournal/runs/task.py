@@ -70,7 +70,7 @@ class Task:
                 try:
                     run = await step()
                 except Exception:
-                    logger.exception("the end of run %s could not be told as it should be", self._started.run_id)
+                    logger.exception("could not record the end of run %s through its callbacks", self._started.run_id)
         self._give_back(run)
 
     async def _tell(self) -> None:

@@ -35,7 +35,7 @@ from .settler import warn_of
 logger = logging.getLogger("langchain_runjournal")
 
 _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
-_NOT_BEFORE: Final = "the thread of run %s could not be read or repaired before the run began: %s"
+_NOT_BEFORE: Final = "could not read or repair the thread of run %s before the run began: %s"
 _AWAITS: Final = "_ahandle_event_for_handler"
 """The function of LangChain that calls asynchronous handlers, and awaits them."""
 
@@ -93,7 +93,7 @@ def attach(
 def check_graph(graph: object) -> None:
     """Raise `NotAttachable` if `attach` cannot take this object."""
     if not isinstance(graph, Pregel):
-        raise NotAttachable(what=f"A {type(graph).__name__}", reason="it is no compiled graph")
+        raise NotAttachable(what=f"An object of type {type(graph).__name__}", reason="it is not a compiled graph")
 
 
 def handlers_of(graph: Pregel[Any, Any, Any, Any]) -> list[Any]:

@@ -56,9 +56,9 @@ class BareThread:
     def _messages(self, found: Any) -> list[Any]:
         values = found.checkpoint["channel_values"]
         if "counters_since_delta_snapshot" in found.metadata:
-            raise NoMessages(what=self._what, reason="its messages are kept as differences, which only the graph can read")
+            raise NoMessages(what=self._what, reason="it holds its messages as differences, which only the graph can read")
         if "__start__" in values:
-            raise NoMessages(what=self._what, reason="its last input has not been taken up yet, which only the graph can do")
+            raise NoMessages(what=self._what, reason="only the graph can process its last input, which still waits")
         messages = values.get(_MESSAGES)
         if not isinstance(messages, list) or not all(isinstance(one, BaseMessage) for one in messages):
             known = ", ".join(sorted(name for name in values if not name.startswith(("__", _WAYS)))) or "nothing"
@@ -74,7 +74,7 @@ class BareThread:
             elif channel not in _OURS and not channel.startswith(_WAYS):
                 raise NoMessages(what=self._what, reason=f"a finished task has written to {channel!r}, which would be lost")
         if not all(isinstance(one, BaseMessage) for one in found):
-            raise NoMessages(what=self._what, reason="what a finished task has written to `messages` are no messages")
+            raise NoMessages(what=self._what, reason="a finished task has written other things to `messages`")
         return found
 
     def _next(self, found: Any, thread: list[Any]) -> tuple[Any, dict[str, Any]]:

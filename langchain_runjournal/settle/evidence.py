@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..capture.callback_data import Data
 from ..events import GRAPH, Event, Run, RunStatus
 from ..messages import transcript as _transcript
 from ..messages.loading import load
+from ..messages.message_data import Data
 from ..messages.tool_evidence import Call, Evidence
-from ..messages.tool_pairs import CallKnowledge, Request, walk
+from ..messages.tool_pairs import walk
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge
 from .plan import NOTHING_APPLIED
 
 

@@ -114,10 +114,10 @@ class Order:
                 if found is None:
                     continue
                 if found.status == RunStatus.RUNNING:
-                    return "held", f"run {other.run_id} goes on on the same thread"
+                    return "held", f"run {other.run_id} is running on the same thread"
                 other = found
             if (yield from self._took_up(other)):
-                return "whole", f"run {other.run_id} went on where it was cut off"
+                return "whole", f"run {other.run_id} resumed where it was cut off"
             elif other.done:
                 return "moved_on", f"run {other.run_id} came after it"
         return None

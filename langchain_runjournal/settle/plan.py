@@ -20,11 +20,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..capture.callback_data import Data
 from ..messages.call_ids import with_ids
 from ..messages.cut_answers import decided_in, marked_as_cut
-from ..messages.partial import MARK, origin_of
-from ..messages.tool_pairs import CallKnowledge, Request, answer, is_ai, open_requests, requests, walk
+from ..messages.marks import MARK, origin_of
+from ..messages.message_data import Data
+from ..messages.tool_pairs import is_ai, open_requests, requests, walk
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge, answer
 from ..messages.transcript import Task
 
 _NAMES: Final = uuid.UUID("6d2e2c7a-62a4-5f0e-9d0c-0d5a3a2f4f51")

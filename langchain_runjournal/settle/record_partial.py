@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
-from ..common.arguments import thread
+from ..common.arguments import one_of, thread
 from ..common.twins import Effects, context_without_run, run_async, run_shielded, run_sync
 from ..errors import InvalidArgument, NoMessages
 from ..events import CAUSES, Cause, RunStatus
@@ -23,8 +23,9 @@ from ..journal.core import core_of
 from ..journal.waiting import off_loop
 from ..messages.forms import known_again
 from ..messages.loading import as_messages, load
-from ..messages.partial import origin_of, partial_message
-from ..messages.tool_pairs import CallKnowledge
+from ..messages.marks import origin_of
+from ..messages.partial import partial_message
+from ..messages.tool_results import CallKnowledge
 from .bare_checkpointer import BareThread
 from .graph_thread import GraphThreads
 from .plan import plan
@@ -72,14 +73,13 @@ async def arecord_partial_ai_message(
 
 
 def _record(target: Any, thread_id: str, message: AIMessage, cause: str) -> Effects[bool]:
-    if cause not in CAUSES:
-        raise InvalidArgument(name="cause", expected=f"one of {', '.join(CAUSES)}", value=cause)
+    one_of("cause", cause, CAUSES)
     ours = _partial_of(message, thread_id, cause)
     if ours is None:
-        return _refused(thread_id, "there is nothing to be seen in it")
+        return _refused(thread_id, "the message has no visible content")
     if isinstance(target, Pregel) and isinstance(target.checkpointer, BaseCheckpointSaver):
         if isinstance(target.checkpointer, JournalSaver) and (yield from _is_busy(target.checkpointer, thread_id)):
-            return _refused(thread_id, "a run is going on or waits for a human")
+            return _refused(thread_id, "a run of the thread is running or waits for a human")
         return (yield from _through_graph(target, thread_id, ours, cause))
     if isinstance(target, BaseCheckpointSaver):
         return (yield from BareThread(target, thread_id).add(ours, partial(_planned, cause=cause)))
@@ -102,7 +102,7 @@ def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> E
         raise NoMessages(what=f"The graph {threads.title}", reason=threads.shape.problem)
     state = yield threads.read(thread_id)
     if state.interrupts or set(state.next) & set(graph.interrupt_before_nodes):
-        return _refused(thread_id, "it waits for a human")
+        return _refused(thread_id, "the thread waits for a human")
     problem = threads.shape.problem_with(state.values) or threads.shape.unwritable(_found(threads, state), [ours])
     if problem is not None:
         raise NoMessages(what=f"The graph {threads.title}", reason=problem)
@@ -110,7 +110,7 @@ def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> E
     if standing is not None:
         if origin_of(standing) == "partial" and is_left(state):
             yield from cleared(threads, thread_id)
-        return _refused(thread_id, "a message of that id stands there already")
+        return _refused(thread_id, "the thread already has a message with this id")
     if is_left(state):
         state = yield from cleared(threads, thread_id)
     add = _planned(_thread(threads, state, ours), ours, cause=cause)
@@ -143,7 +143,7 @@ def _planned(thread: list[Any], ours: AIMessage, *, cause: str) -> list[Any]:
 
 
 def _refused(thread_id: str, why: str) -> bool:
-    logger.info("no partial message was written to thread %s: %s", thread_id, why)
+    logger.info("wrote no partial message to thread %s: %s", thread_id, why)
     return False
 
 

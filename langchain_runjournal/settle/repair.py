@@ -18,7 +18,8 @@ from ..journal.tool_history import look_up
 from ..journal.waiting import off_loop
 from ..messages.loading import as_messages
 from ..messages.tool_evidence import Call
-from ..messages.tool_pairs import CallKnowledge, Request
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge
 from .graph_thread import CLEAR, GraphThreads, MessagesChannel
 from .repair_plan import Given, Mended, given_in, is_broken, mend, rewritten, wanted
 from .supersteps import cleared, is_left
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _NOTHING: Final = Given()
-NO_ROOM: Final = "{what} cannot be written anew, and the results of open tool requests belong behind their requests"
+NO_ROOM: Final = "{what} cannot be rewritten, and the results of open tool requests belong behind their requests"
 NOT_KEPT: Final = "its state does not keep the results of open tool requests that are written to it"
 _REMEDY: Final = (
-    "thread %s has tool requests without results, which a provider refuses, and they cannot be answered in the thread: %s."
-    " Use ToolPairGuard(journal) as middleware of the agent, or call repair_tool_pairs(messages) before the model is called"
+    "thread %s has tool requests without results, which a provider refuses, and the results cannot be added to the"
+    " thread: %s. Use ToolPairGuard(journal) as middleware of the agent, or call repair_tool_pairs(messages) before the"
+    " model is called"
 )
 
 
@@ -92,7 +94,7 @@ class Mender:
             self._warn(thread_id, NOT_KEPT)
             return Mending(state=state, problem=NOT_KEPT)
         logger.info(
-            "thread %s had tool requests without results: %d were answered, %d results moved to their requests (it was %s)",
+            "repaired thread %s, which had tool requests without results: %d added, %d moved (checkpoint before: %s)",
             thread_id,
             len(done.added),
             done.moved,

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..capture.callback_data import Data
 from ..guard.projection import is_whole
 from ..messages.call_ids import with_ids
-from ..messages.partial import origin_of
-from ..messages.tool_pairs import CallKnowledge, Request, answer, is_tool, walk
+from ..messages.marks import origin_of
+from ..messages.message_data import Data
+from ..messages.tool_pairs import is_tool, walk
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge, answer
 
 _ALL: Final = "__remove_all__"
 _NO_ID: Final = frozenset({"", "None"})

@@ -200,7 +200,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
 
     def _told(self, problem: Exception | None) -> None:
         if problem is not None and not self._pending_writes.broken:
-            logger.warning("checkpoints are written ahead of their journal until it can be written again: %s", problem)
+            logger.warning("checkpoints are written ahead of their journal, which cannot be written: %s", problem)
         self._pending_writes.broken = problem is not None
 
     def _based(self, config: RunnableConfig) -> None:
@@ -210,7 +210,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             if not asked.get("checkpoint_ns"):
                 recorder_of(self.journal).checkpoint(self, _thread(config), "base", asked.get("checkpoint_id"))
         except Exception:
-            logger.exception("the journal could not be told of a checkpoint")
+            logger.exception("could not report a checkpoint to the journal")
 
     def _applied(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
         """Tell the journal that a checkpoint of the outermost graph is stored, and what tasks gave is in its state now.
@@ -225,7 +225,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             elif metadata.get("source") == "input":
                 recorder_of(self.journal).checkpoint(self, _thread(config), "stored", checkpoint["id"])
         except Exception:
-            logger.exception("the journal could not be told of a checkpoint")
+            logger.exception("could not report a checkpoint to the journal")
 
     def is_same(self, other: object) -> bool:
         """Whether both are one to its users: LangGraph makes copies of its own."""
@@ -283,7 +283,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             if found is not None and _place(config) is not config:
                 recorder_of(self.journal).checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
         except Exception:
-            logger.exception("the journal could not be told of a checkpoint")
+            logger.exception("could not report a checkpoint to the journal")
         return found
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
@@ -364,11 +364,11 @@ def _enter(name: str) -> Any:
 def _tell_of_failure(thread_id: str, task: asyncio.Task[tuple[Any, Exception | None]]) -> None:
     """Of a write for which nobody waits any more."""
     if task.cancelled():
-        logger.warning("a checkpoint of thread %s was not written to its end: its event loop was left", thread_id)
+        logger.warning("a checkpoint of thread %s may be incomplete: its event loop ended before the write did", thread_id)
         return
     error = task.exception() or task.result()[1]
     if error is not None:
-        logger.error("a checkpoint of thread %s could not be written: %s", thread_id, error, exc_info=error)
+        logger.error("could not write a checkpoint of thread %s: %s", thread_id, error, exc_info=error)
 
 
 # --- configs ------------------------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ def _place(config: RunnableConfig) -> RunnableConfig:
 def _expected(given: Any) -> str:
     """What to give instead."""
     if given is None or isinstance(given, bool):
-        return "a LangGraph checkpointer, such as InMemorySaver() (what only says whose to use has nothing to write with)"
+        return "a LangGraph checkpointer, such as InMemorySaver() (True, False and None only say which one to use)"
     if not isinstance(given, type) and (hasattr(given, "__enter__") or hasattr(given, "__aenter__")):
-        return "a LangGraph checkpointer: enter this first, `with SqliteSaver.from_conn_string(...) as saver`"
+        return "a LangGraph checkpointer: enter this one first, `with SqliteSaver.from_conn_string(...) as saver`"
     return "a LangGraph checkpointer, such as InMemorySaver()"

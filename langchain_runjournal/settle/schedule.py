@@ -50,10 +50,10 @@ _UNHEARD: Final = 0.15
 """Seconds that a new message waits for the end of a run that another process owns: its call may have returned, and a store
 hears of an end up to 70 ms later."""
 _STILL_SETTLING: Final = (
-    "the new message on thread %s waits for journal %s, which has claimed run %s and has not settled it for %.0f s. It"
-    " begins when that is done, or when the process of that journal ends"
+    "the new message on thread %s waits for journal %s, which has claimed run %s and has not settled it for %.0f s. The"
+    " new message begins when that is done, or when the process of that journal ends"
 )
-_GOES_ON: Final = "run %s is going on on thread %s, where another one begins: one of them will lose what it writes"
+_GOES_ON: Final = "run %s is still running on thread %s, where another run begins: one of them will lose what it writes"
 
 
 class SettlementSchedule:
@@ -191,7 +191,7 @@ class SettlementSchedule:
                 found.append(run)
             elif why is not None and run.run_id not in self._told:
                 self._told.add(run.run_id)
-                logger.warning("run %s on thread %s is not settled: %s", run.run_id, run.thread_id, why)
+                logger.warning("not settling run %s on thread %s: %s", run.run_id, run.thread_id, why)
         return found
 
     def _is_free(self, thread_id: str, run_id: str) -> Effects[bool]:

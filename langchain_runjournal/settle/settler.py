@@ -48,13 +48,13 @@ _PATIENCE: Final = 30.0
 """Seconds that a flush, or what a run has left to be written in the background, may take."""
 _ROUNDS: Final = 5
 _REFUSED: Final = (
-    "run %s could not be settled, because a reducer of its graph refuses what is written: %s. It is tried again before the"
-    " next turn of its thread"
+    "could not settle run %s, because a reducer of its graph refuses what is written: %s. The next message of its thread"
+    " tries again"
 )
 _DELETED: Final = "the run was deleted, with its events"
 _GONE: Final = "the checkpointer of this graph has no such thread"
-_FAILED: Final = "run %s could not be settled: %s. The next message of its thread tries again, and RunJournal.recover does"
-_NO_THREAD: Final = "run %s is not settled: its checkpointer has no thread %s any more; the journal has what the run said"
+_FAILED: Final = "could not settle run %s: %s. The next message of its thread tries again, and so does RunJournal.recover"
+_NO_THREAD: Final = "run %s is not settled: its checkpointer no longer has thread %s; the journal has what the run said"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class Settler:
         settling = self._settlements.at_work
         while (other := settling.setdefault(thread_id, mine)) is not mine:
             if not (yield wait_for(other, _PATIENCE)):
-                raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
+                raise SettlementTimeout(thread_id=thread_id, what="another settlement of it", seconds=_PATIENCE)
             if (result := other.result_for(mine)) is not None:
                 return result
         return None
@@ -190,14 +190,14 @@ class Settler:
         problem = yield make_durable(self._journal, _PATIENCE)
         if problem is not None:
             # What it holds can be read all the same, and the thread should not suffer for it.
-            logger.warning("settling without a journal that is up to date", exc_info=problem)
+            logger.warning("settling without the latest events: the journal could not be flushed", exc_info=problem)
 
     def _drained(self, thread_id: str) -> Effects[None]:
         if self._saver is not None:
             saver = self._saver
             quiet = yield Effect(partial(saver.drained, thread_id, _PATIENCE), partial(saver.adrained, thread_id, _PATIENCE))
             if not quiet:
-                raise SettlementTimeout(thread_id=thread_id, seconds=_PATIENCE)
+                raise SettlementTimeout(thread_id=thread_id, what="a background write to it", seconds=_PATIENCE)
 
     def _settle(
         self, run: Run, thread_id: str, reason: str, over_pause: bool, late: bool, is_new: bool

@@ -23,6 +23,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
+from ..common.arguments import options
 from ..errors import InvalidArgument, RequestRefused, ScriptEnded, ToolPairBroken
 from ..guard import repair_tool_pairs
 
@@ -123,10 +124,7 @@ class ScriptedChatModel(BaseChatModel):
     _ids: _Counter = PrivateAttr(default_factory=_Counter)
 
     def __init__(self, script: Script, **fields: Any) -> None:
-        unknown = sorted(set(fields) - set(type(self).model_fields))
-        if unknown:
-            known = "pace, strict, usage, blocks, model_name, or a field of any chat model"
-            raise InvalidArgument(name="a field of ScriptedChatModel", expected=known, value=unknown[0])
+        options("ScriptedChatModel", sorted(fields), list(type(self).model_fields), what="field")
         if inspect.iscoroutinefunction(script):
             expected = "a list of answers, or a function that gives one without being awaited"
             raise InvalidArgument(name="script", expected=expected, value=script)
@@ -306,7 +304,7 @@ def _checked_args(args: Any) -> dict[str, Any]:
 
 def _check_time(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise InvalidArgument(name=name, expected="seconds, 0 or more", value=value)
+        raise InvalidArgument(name=name, expected="a number of seconds, 0 or more", value=value)
 
 
 def _refuse_broken(messages: list[BaseMessage]) -> None:

@@ -14,10 +14,10 @@ from typing import Any, Final, Literal, TypeAlias
 from ..events import DELTA, Event, Run
 from ..events.run_state import as_mapping
 from ..messages import transcript as _transcript
-from ..messages.partial import MARK
+from ..messages.marks import MARK
 from ..messages.plain_text import Asked, asked_of, plain, text_of, thinking_of
-from ..messages.tool_pairs import CallKnowledge, Request, State, answer, answer_id
-from ..messages.tool_requests import requested
+from ..messages.tool_requests import Request, requested
+from ..messages.tool_results import CallKnowledge, State, answer, answer_id
 
 Origin: TypeAlias = Literal["input", "streamed", "partial", "recovered", "synthetic", "tool"]
 Fact: TypeAlias = tuple[int, int, str, str]

@@ -437,7 +437,12 @@ def test_every_row_is_tested() -> None:
 
 def test_a_cause_is_one_of_the_known() -> None:
     """Anything else is a mistake, and says which there are."""
-    with pytest.raises(errors.InvalidArgument, match="one of stop, disconnect"), because("bored"):  # type: ignore[arg-type]
+    with (
+        pytest.raises(
+            errors.InvalidArgument, match=r"cause does not know the value 'bored'\. It knows: 'stop', 'disconnect'"
+        ),
+        because("bored"),
+    ):  # type: ignore[arg-type]
         pass
 
 

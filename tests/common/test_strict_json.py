@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.common.packed import is_same
-from langchain_runjournal.events.segments import encode_value
+from langchain_runjournal.events.encoding import encode_value
 from langchain_runjournal.view import page
 from tests._cli import run
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from langchain_runjournal import Event, Run, RunStatus
 from langchain_runjournal.errors import InvalidArgument
 from langchain_runjournal.events import KINDS, MARKS
+from langchain_runjournal.events.encoding import encode_value
 from langchain_runjournal.events.run_state import advance, begin
-from langchain_runjournal.events.segments import encode_value, merge, pack, trim, unpack
+from langchain_runjournal.events.segments import merge, pack, trim, unpack
 from langchain_runjournal.journal.run_buffer import RunBuffer
 
 texts = st.text() | st.text(alphabet=st.characters(codec=None, categories=["Cs", "Ll"]))

@@ -19,7 +19,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, guard, is_synthetic
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, requests
+from langchain_runjournal.messages.tool_pairs import requests
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from tests.support.agents import Scripted, asks, words
 from tests.support.histories import became, cut_off, history, result
 
@@ -97,6 +98,7 @@ def knows(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], Non
     return put
 
 
+@pytest.mark.guarantee("tool pairs")
 def test_the_model_gets_pairs_and_the_state_stays(run: Any) -> None:
     """The request is made whole; the thread holds what it held, and the answer."""
     model, given = said(), history("T(zz) U A(c1,c2) U T(c2) A(c3) U")
@@ -127,6 +129,7 @@ def test_a_whole_history_passes_as_it_is(run: Any, text: str) -> None:
     assert seen[0] is seen[1]
 
 
+@pytest.mark.guarantee("tool pairs")
 def test_without_the_guard_the_model_gets_what_is_broken(run: Any) -> None:
     """So the tests above can fail."""
     model, given = said(), history("U A(c1) U")
@@ -260,7 +263,7 @@ def test_a_journal_that_fails_does_not_stop_the_agent(
         run(agent_of(model, guard.ToolPairGuard(journal), checkpointer=InMemorySaver()), {"messages": given}, THREAD)
     assert became(given, model.seen[0]) == "0 1 T*(c1) 2"
     warning, info = caplog.records
-    assert "could not be asked" in warning.message
+    assert "could not read missing tool results from the journal" in warning.message
     assert warning.exc_info is not None
     assert info.message.endswith("synthesized search (c1)")
 
@@ -404,8 +407,8 @@ def test_a_conversation_that_goes_on_without_the_approval(run: Any, journal: Run
     ("options", "words"),
     [
         ({"journal": "runs.db"}, "journal must be a RunJournal or None, but 'runs.db'"),
-        ({"dangling": "fix"}, "dangling must be one of 'synthesize', 'strip', 'hold', 'raise', but 'fix'"),
-        ({"orphans": None}, "orphans must be one of 'drop', 'keep', 'raise', but None"),
+        ({"dangling": "fix"}, "dangling does not know the value 'fix'. It knows: 'synthesize', 'strip', 'hold', 'raise'"),
+        ({"orphans": None}, "orphans does not know the value None. It knows: 'drop', 'keep', 'raise'"),
         ({"notes": "yes"}, "notes must be True or False, but 'yes'"),
     ],
 )

@@ -38,7 +38,7 @@ DOORS = {
         "settle.resume",
     ): "RunJournal.recover and resume_config, lazy",
     ("journal.run_journal", "settle.settler"): "the type Settlement, which recover returns",
-    ("events", "view"): "Run._repr_html_",
+    ("events.run", "view"): "Run._repr_html_",
     ("cli.commands.demo", "demo"): "the command `runjournal demo`",
 }
 """What goes up, by name and with the reason."""
@@ -49,6 +49,7 @@ PURE = {
     "common.packed",
     "common.shared_values",
     "common.strict_json",
+    "common.text",
     "common.wording",
     "guard.cutoff_notes",
     "guard.projection",

@@ -211,7 +211,7 @@ def test_a_changed_schema_is_found(db: Path, journals: Journals) -> None:
         filled(journal, "r")
     by_hand(db, "DROP INDEX runs_of_thread; INSERT INTO live VALUES (999, 77, 1, 1, 0, 0, '', '', '')")
     texts = [problem.text for problem in check(journals())]
-    assert texts == ["the index runs_of_thread is missing", "1 rows of live belong to no run"]
+    assert texts == ["the index runs_of_thread is missing", "live has 1 row without a run"]
 
 
 def test_a_row_that_disagrees_with_its_events_is_found(db: Path, journals: Journals) -> None:

@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_is_refused(journals: Journals) -> None:
     put(journal, "b", "run.start", thread_id="t")
     journal.flush()
     for asked in (journal, other):
-        with pytest.raises(errors.RunAtWork, match="still running: \\['b'\\]") as caught:
+        with pytest.raises(errors.RunAtWork, match="run 'b' is still running") as caught:
             asked.delete(thread_id="t")
         assert pickle.loads(pickle.dumps(caught.value)).run_ids == ["b"]
         with pytest.raises(errors.StopTimeout):
@@ -439,7 +439,7 @@ def test_a_reader_that_keeps_the_wal_is_said(journals: Journals, db: Path, caplo
         assert journal.delete(run_id="r") == ["r"]
     finally:
         reader.close()
-    assert any("could not be emptied" in record.getMessage() for record in caplog.records)
+    assert any("could not empty " in record.getMessage() for record in caplog.records)
     assert holding(db.parent, MARKER)
     journal.delete(run_id="s")
     assert holding(db.parent, MARKER) == set()

@@ -81,6 +81,7 @@ def test_live(journals: Journals, where: str) -> None:
     assert seen == {after: list(range(after + 1, 2_003)) for after in (0, 1, 500)}
 
 
+@pytest.mark.guarantee("follow here")
 @pytest.mark.parametrize("where", ["the same journal", "another journal"])
 def test_live_and_async(journals: Journals, where: str) -> None:
     """Fifty followers in the loop that appends, each event at once: no busy waiting, none lost, all end."""
@@ -178,6 +179,7 @@ def test_a_slow_follower_catches_up(journals: Journals) -> None:
     assert seqs == list(range(1, 1_003))
 
 
+@pytest.mark.guarantee("seen elsewhere", "follow here")
 def test_nothing_is_shown_before_it_is_safe(db: Path) -> None:
     """While the store is down, followers of this process see what the spool holds, and others see nothing of it."""
     store = FaultyStore(SqliteStore(db))
@@ -233,6 +235,7 @@ with RunJournal(sys.argv[1]) as journal:
 """
 
 
+@pytest.mark.guarantee("follow elsewhere")
 def test_from_another_process(journals: Journals, db: Path) -> None:
     """Live, from where it left, to the end."""
     journal = journals()

@@ -267,6 +267,7 @@ if __name__ == "__main__":
 # --- a full disk ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("full disk")
 def test_a_database_that_may_not_grow(journals: Journals) -> None:
     """`PRAGMA max_page_count`: the barrier names the file and says to free space; the rest waits, and is written then."""
     journal = journals()
@@ -305,6 +306,7 @@ def small_disk() -> Iterator[Path]:
             subprocess.run(["umount", "-l", name], check=True)
 
 
+@pytest.mark.guarantee("full disk")
 def test_a_disk_that_is_full(small_disk: Path) -> None:
     """The process is not killed (SIGBUS), the agent is not blocked, the barrier tells, and space brings it all back."""
     code = """
@@ -344,6 +346,7 @@ print(sorted(os.listdir(place)))
     assert run(code, small_disk).startswith("['runs.db']")
 
 
+@pytest.mark.guarantee("no memory-mapped file")
 def test_no_room_for_a_spool(small_disk: Path) -> None:
     """The disk is full when the journal opens: it says that a kill would lose something, and works from memory."""
     code = """
@@ -360,7 +363,7 @@ with RunJournal(place + "/runs.db") as journal:
     assert len(journal.read("r")) == 100
 """
     output = run(code, small_disk)
-    assert "no spool can be kept" in output
+    assert "could not create a spool beside " in output
     assert "No space left" in output
 
 
@@ -495,6 +498,7 @@ print("done")
     assert "done" in run(code, db)
 
 
+@pytest.mark.guarantee("deleted database")
 @pytest.mark.parametrize("what", ["deleted", "replaced"])
 def test_a_database_that_is_gone(db: Path, what: str) -> None:
     """A write into a deleted file succeeds, and is gone: the barrier must not call that durable. The spool stays."""

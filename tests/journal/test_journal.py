@@ -62,6 +62,7 @@ def test_an_event_is_numbered_and_stamped(journals: Journals) -> None:
     assert [event.data for event in events] == [{"thread_id": "t"}, {"text": "Hel"}, {"text": "lo"}]
 
 
+@pytest.mark.guarantee("flush")
 def test_a_flush_makes_it_durable_for_others(journals: Journals, db: Path) -> None:
     """When it returns, another process can read all that was appended before."""
     journal = journals()
@@ -93,6 +94,7 @@ def test_a_flush_does_not_return_because_another_one_did(journals: Journals, db:
     assert failed == []
 
 
+@pytest.mark.guarantee("append never waits")
 def test_threads_append_to_one_run(journals: Journals) -> None:
     """No gap, nothing lost, and each thread's events in its order."""
     journal = journals()
@@ -113,6 +115,7 @@ def test_threads_append_to_one_run(journals: Journals) -> None:
             assert own == [f"{number}:{count}" for count in range(2_000)]
 
 
+@pytest.mark.guarantee("append never waits")
 def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever it is given; the next barrier tells, once."""
     journal = journals()
@@ -124,12 +127,12 @@ def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixtur
     for odd in (None, "event", Liar()):
         journal.append(odd)
     journal.append(Event(run_id="r", kind="tool.start", data={"odd": object()}))
-    with pytest.raises(errors.WriteFailed, match="3 events could not be taken") as caught:
+    with pytest.raises(errors.WriteFailed, match="could not take 3 events, and they are lost") as caught:
         journal.flush()
     assert caught.value.lost == 3
     journal.flush()
     assert [event.seq for event in journal.read("r")] == [1]
-    assert "could not be kept" in caplog.text
+    assert "so it could not record 'event'" in caplog.text
 
 
 @pytest.mark.parametrize("odd", [{"run_id": "x"}, None, Event])
@@ -139,7 +142,7 @@ def test_append_says_what_it_takes(odd: object, journals: Journals, caplog: pyte
     journal.append(odd)
     [record] = [record for record in caplog.records if record.name == "langchain_runjournal"]
     said = record.getMessage()
-    assert said.startswith("RunJournal.append takes a langchain_runjournal.Event; this could not be kept: ")
+    assert said.startswith("RunJournal.append takes a langchain_runjournal.Event, so it could not record ")
     assert repr(odd) in said
     assert not record.exc_info
     with pytest.raises(errors.EventsLost, match=r"Give `RunJournal\.append` an `Event`") as caught:
@@ -402,6 +405,7 @@ def fill(journal: RunJournal, megabytes: int, run_id: str = "r") -> int:
     return count
 
 
+@pytest.mark.guarantee("overload")
 def test_pressure_merges_and_loses_nothing(db: Path) -> None:
     """A store that stalls: the spool fills, adjacent deltas of a call merge in memory, and all the text arrives."""
     store = FaultyStore(SqliteStore(db))
@@ -429,6 +433,7 @@ def test_pressure_merges_and_loses_nothing(db: Path) -> None:
         journal.flush()
 
 
+@pytest.mark.guarantee("overload")
 def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Far beyond the limits memory does not grow: events are dropped, counted, told by the barrier and in the run."""
     store = FaultyStore(SqliteStore(db))
@@ -458,9 +463,10 @@ def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> Non
             expected += len(numbers)
         assert expected == count
         assert gaps >= 1
-        assert "are being lost" in caplog.text
+        assert "is losing events" in caplog.text
 
 
+@pytest.mark.guarantee("in memory")
 def test_a_journal_in_memory_is_bounded_too() -> None:
     """Without a spool the number of waiting events is limited, and then they merge."""
     store = FaultyStore(MemoryStore())
@@ -477,6 +483,7 @@ def test_a_journal_in_memory_is_bounded_too() -> None:
         assert text == "".join(f"{n:08d}" * 12 for n in range(10_000))
 
 
+@pytest.mark.guarantee("append never waits")
 def test_a_database_locked_by_somebody_else(db: Path, journals: Journals) -> None:
     """The agent goes on, the barrier names the file and what to do, and all is written when the lock is gone."""
     journal = journals(busy_timeout=0.2)
@@ -642,6 +649,7 @@ def test_what_is_older_than_a_long_time_is_not_everything(journals: Journals, ag
     assert [run.run_id for run in journal.runs(limit=1 << 70)] == ["r1", "r0"]
 
 
+@pytest.mark.guarantee("close")
 def test_close_drains_and_leaves_nothing_behind(db: Path) -> None:
     """All is stored, the spool and the files of SQLite are gone, and closing twice is fine."""
     journal = RunJournal(db)
@@ -731,6 +739,7 @@ def test_a_close_that_cannot_store_keeps_the_spool(db: Path) -> None:
     assert [path.name for path in db.parent.iterdir()] == ["runs.db"]
 
 
+@pytest.mark.guarantee("in memory")
 def test_what_a_close_in_memory_could_not_store_is_lost_and_said() -> None:
     """There is no spool to keep it in: the error counts it as lost."""
     store = FaultyStore(MemoryStore())
@@ -818,6 +827,7 @@ def test_time_is_taken_from_the_system(journals: Journals) -> None:
 # --- what a sceptical reader found ------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("close")
 def test_close_stores_what_waits_in_the_overflow(db: Path) -> None:
     """Everything that was accepted before the close, also what had no room in the spool."""
     store = FaultyStore(SqliteStore(db))
@@ -1015,7 +1025,7 @@ def test_complaints_do_not_swallow_each_other(journals: Journals) -> None:
     journal.append(None)
     with pytest.raises(errors.RunFenced):
         journal.flush()
-    with pytest.raises(errors.WriteFailed, match="1 events could not be taken"):
+    with pytest.raises(errors.WriteFailed, match="could not take 1 event, and it is lost"):
         journal.flush()
     journal.flush()
 

@@ -346,7 +346,7 @@ def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCapt
         spool.unlink()
     with RunJournal(db) as journal:
         assert journal.runs() == []
-        assert "runs.db-wal is left of a database that is gone" in caplog.text
+        assert "runs.db-wal: its database was deleted before" in caplog.text
         assert core_of(journal).store.check() == []
 
 

@@ -165,6 +165,7 @@ def test_a_live_owner_keeps_its_run(journals: Journals, writers: Callable[..., W
     assert journal.run("mine").epoch == 1
 
 
+@pytest.mark.guarantee("killed process")
 @pytest.mark.parametrize("how", ["flush", "no flush"])
 @pytest.mark.parametrize("reap", [True, False])
 def test_a_dead_owner_is_noticed_at_once(journals: Journals, writers: Callable[..., Writer], how: str, reap: bool) -> None:
@@ -250,6 +251,7 @@ def test_an_owner_elsewhere_is_claimed_after_its_lease(journals: Journals) -> No
 # --- fences -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("fenced owner")
 def test_a_fenced_owner_stores_nothing(journals: Journals, writers: Callable[..., Writer]) -> None:
     """It learns of it at its next barrier, with the run and the number of events; its other runs are not touched."""
     journal = journals()
@@ -292,6 +294,7 @@ def test_every_refused_event_is_told(journals: Journals) -> None:
 # --- stops between processes ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("durable stop")
 def test_a_stop_reaches_the_owner_in_another_process(journals: Journals, writers: Callable[..., Writer]) -> None:
     """It is durable when `stop` returns, called once in the owner, and in the run as an event."""
     journal = journals()

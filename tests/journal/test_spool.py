@@ -209,6 +209,7 @@ def whole(store: SqliteStore, run_id: str = "r") -> list[int]:
         seqs += [event.seq for event in found]
 
 
+@pytest.mark.guarantee("damaged spool")
 @pytest.mark.parametrize(
     ("damage", "missing"),
     [("a flipped bit", 1), ("a lost page", 130), ("a length too long", 1), ("a zero length", 1), ("no prefix", 0)],
@@ -245,7 +246,7 @@ def test_what_follows_a_torn_record_is_kept(
     assert (run.lost, run.last_seq) == (300 - len(kept), 300)
     assert report.events == len(kept) + 5
     assert report.problem is not None
-    assert ("missing" if damage == "no prefix" else "torn") in report.problem
+    assert ("missing" if damage == "no prefix" else "is incomplete") in report.problem
     assert report.problem in caplog.text
     assert paths(store) == []
     (damaged,) = store.path.parent.glob("*-damaged")
@@ -374,7 +375,7 @@ def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> N
     store.append(OWNER.hex(), [pack("good", 1, numbered("good", ["run.start", "llm.ai.delta"]))])
     report = drain(Plain(store), OWNER.hex(), paths(store))
     assert report.events == 3
-    assert "3 events of run r were not kept" in (report.problem or "")
+    assert "refused 3 events of run r: " in (report.problem or "")
     assert seqs(store, "good") == [1, 2, 3, 4, 5]
     assert len(list(store.path.parent.glob("*-damaged"))) == 1
 
@@ -453,7 +454,7 @@ def test_what_a_claim_has_shut_out_is_told(store: SqliteStore) -> None:
         store.append("another", [pack("r", 2, numbered("r", ["run.end"], 3))])
 
     report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
-    assert "were not kept: another process had claimed the run" in (report.problem or "")
+    assert "of run r: another process had claimed the run" in (report.problem or "")
     assert all(Path(f"{path}-damaged").exists() for path in report.files)
 
 
@@ -564,13 +565,14 @@ def test_a_long_import_tells_its_progress(
         put_run(spool_at(store), 7, f"r{patience}")
         store.close()
         RunJournal(db).close()
-        assert ("importing into sqlite://" in caplog.text) is says
+        assert ("importing the spools of dead owners into sqlite://" in caplog.text) is says
     assert "7 events stored" in caplog.text
 
 
 # --- where there can be none ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("no memory-mapped file")
 def test_a_place_without_a_spool(db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A file system that cannot do it: the journal says what that costs, and works."""
 
@@ -579,8 +581,8 @@ def test_a_place_without_a_spool(db: Path, monkeypatch: pytest.MonkeyPatch, capl
 
     monkeypatch.setattr(mmap, "mmap", no_mmap)
     with RunJournal(db) as journal:
-        assert "no spool can be kept" in caplog.text
-        assert "a kill loses those" in caplog.text
+        assert "could not create a spool beside " in caplog.text
+        assert "a kill loses them" in caplog.text
         journal.append(Event(run_id="r", kind="run.start"))
         assert [event.seq for event in journal.read("r")] == [1]
         journal.flush()

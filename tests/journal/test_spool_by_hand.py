@@ -61,7 +61,7 @@ def test_a_damaged_header_is_no_end(db: Path) -> None:
     for events, stored in ((5, 0), (0, 5)):
         code, said, talk = asked("--spool", path.name)
         assert code == 1
-        assert "3 events of run claimed were not kept: another process had claimed the run" in said.pop("problem")
+        assert "the store refused 3 events of run claimed: another process had claimed the run" in said.pop("problem")
         runs = ["r"] if events else []
         counts = {"found": 8, "events": events, "stored": stored, "refused": 3}
         assert said == {"spool": path.name, **counts, "runs": runs}
@@ -82,7 +82,7 @@ def test_a_file_that_was_kept_as_damaged(db: Path) -> None:
     done = run("recover", "--spool", kept.name, "--no-json")
     assert done.exit_code == 1
     assert "0 events of 0 runs brought in, 4 stored already, 3 refused, of 7 that are whole" in done.stdout
-    assert "torn" in done.stderr
+    assert "is incomplete" in done.stderr
     assert "delete it when you need it no more" in done.stderr
     with RunJournal(db) as journal:
         assert (journal.run("r").lost, whole(core_of(journal).store)) == (1, [1, 2, 4, 5])
@@ -132,7 +132,7 @@ def test_what_cannot_be_brought_in(db: Path, here: Path, what: str) -> None:
         assert (path.read_bytes() if path.exists() else b"") == before
         done = run("recover", "--spool", str(path))
         assert done.exit_code == 1
-        assert ("There is no file" if what == "nowhere" else "Nothing was taken from") in done.stderr
+        assert ("There is no file" if what == "nowhere" else "was not imported") in done.stderr
 
 
 def test_spool_and_graph_are_two_steps(db: Path) -> None:

@@ -116,7 +116,7 @@ def test_who_hears_that_it_is_safe_from_a_kill_can_rely_on_it(
         pytest.raises(errors.WriteFailed, match="in the spool beside it, safe from a kill"),
     ):
         journal.flush()
-    assert "5 events at last. They are in a new spool now" in caplog.text
+    assert "They are in a new spool now; waiting now: 5" in caplog.text
     journal.append(delta("four "))
     there = after_a_kill(journal, db, tmp_path)
     found = [(event.seq, event.kind, event.call_id, event.data.get("text")) for event in there.read("r", 1, None)]
@@ -289,7 +289,7 @@ def test_what_a_flush_returned_from_survives_a_deleted_wal(which: str, db: Path)
         [sys.executable, "-c", WRITER, str(db), which], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert "was not safe from a kill until now" in done.stderr
+    assert "until now, a kill would have lost what was stored since its last checkpoint" in done.stderr
     with RunJournal(db) as journal:
         assert [event.seq for event in journal.read("r")] == list(range(1, 301))
         assert core_of(journal).store.check() == []

@@ -122,6 +122,7 @@ def test_unchanged_it_is_whole(tmp_path: Path) -> None:
         left.judge(tmp_path / "copy", "unchanged", name, content)
 
 
+@pytest.mark.guarantee("damaged spool")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_some_bytes(tmp_path: Path, kind: str) -> None:

@@ -75,6 +75,7 @@ def check(journal: RunJournal, victim: Victim) -> int:
     return total
 
 
+@pytest.mark.guarantee("append", "flush")
 @pytest.mark.parametrize(("threads", "rate"), [(1, 200), (4, 200), (1, 0), (4, 0)])
 def test_killed_at_random_moments(db: Path, threads: int, rate: float) -> None:
     """Twelve times each: 48 kills, and two more in the tests below."""
@@ -95,6 +96,7 @@ def test_killed_at_random_moments(db: Path, threads: int, rate: float) -> None:
     assert not list(db.parent.glob("*-spool-*"))
 
 
+@pytest.mark.guarantee("seen elsewhere")
 @pytest.mark.parametrize("rate", [200, 0])
 def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> None:
     """A second process follows while the first one is killed: what it showed is in the journal, word for word."""
@@ -125,6 +127,7 @@ def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> No
         assert printed == kept, "the follower saw all of it, each event once, over the death of the owner"
 
 
+@pytest.mark.guarantee("killed process")
 def test_killed_again_while_it_recovers(db: Path) -> None:
     """The recovering process is killed at random moments, again and again; the last one finds all of it, once."""
     rng = random.Random(7)
@@ -145,6 +148,7 @@ def test_killed_again_while_it_recovers(db: Path) -> None:
             assert check(journal, victim) > 1_000
 
 
+@pytest.mark.guarantee("killed process")
 def test_several_recover_at_once(db: Path) -> None:
     """Four processes open the file of a dead one at the same time: it is all there, once."""
     victim = Victim(db, 4, 0)
@@ -192,6 +196,7 @@ print(counts)
                 assert [event.seq for event in journal.read(run_id)] == list(range(1, count + 1))
 
 
+@pytest.mark.guarantee("full disk")
 def test_locked_for_ten_seconds(db: Path) -> None:
     """By a program that forgot its transaction: the agent goes on, the barrier waits or tells, nothing is lost."""
     with RunJournal(db, busy_timeout=2) as journal, RunJournal(db, busy_timeout=60) as patient:

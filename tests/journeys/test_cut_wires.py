@@ -124,6 +124,7 @@ def known(client: Client, way: str) -> list[Any]:
     return [asks, client.say([], client.done, stream=streams(way), text="hello")]
 
 
+@pytest.mark.guarantee("half tool calls")
 @pytest.mark.parametrize("name", CUTS)
 def test_no_tool_runs_with_arguments_that_were_cut(client: Client, server: Wire, way: str, name: str) -> None:
     """The model gets a result that says so, and goes on."""

@@ -118,6 +118,7 @@ def journal(tmp_path: Path) -> Iterator[RunJournal]:
         yield journal
 
 
+@pytest.mark.guarantee("every ending")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("case", AWAITED, ids=str)
 def test_ended_in_every_node(case: Case, ending: str, journal: RunJournal) -> None:
@@ -235,6 +236,7 @@ def _killed_here(case: Case, how: str, home: Path) -> None:
         check_model_input(stage, case, values["messages"][:-2])
 
 
+@pytest.mark.guarantee("every ending")
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 @pytest.mark.parametrize("how", ["recover", "message"])

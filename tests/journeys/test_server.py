@@ -22,7 +22,11 @@ HELD = "Nowhere"  # see _server_app
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="signals"),
+    pytest.mark.guarantee("client leaves"),
+]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds, for what takes a few at most

@@ -396,6 +396,7 @@ CASES = [
 ]
 
 
+@pytest.mark.guarantee("before the next message")
 @pytest.mark.parametrize(("make", "durability", "place", "loop"), CASES)
 def test_killed_between_any_two_steps_of_a_settlement(
     make: str, durability: str, place: str, loop: bool, forker: Forker, tmp_path: Path
@@ -455,6 +456,7 @@ def _settled(home: Path, make: str, how: str) -> list[Any]:
         return messages
 
 
+@pytest.mark.guarantee("user's message")
 @pytest.mark.parametrize("durability", ["async", "exit"])
 @pytest.mark.parametrize("how", ["recover", "message"])
 def test_what_a_killed_program_left(how: str, durability: str, forker: Forker, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ STOPPED = ("interrupted", "stop", True)
 # --- see, follow, stop --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("durable stop")
 @pytest.mark.parametrize("how", ["sync", "async", "a third process"])
 def test_stop_from_a_process_that_runs_no_graph(starters: Starters, journal: RunJournal, how: str) -> None:
     """It sees the run and follows it; when stop(wait=True) returns, that has ended, and its thread holds what was shown."""
@@ -130,6 +131,7 @@ def test_requested_and_settled_are_two_facts(starters: Starters, journal: RunJou
     assert [event.data["cause"] for event in journal.read(run_id) if event.kind == "run.stop"] == ["timeout"]
 
 
+@pytest.mark.guarantee("durable stop")
 def test_everybody_stops_it_at_once(starters: Starters, journal: RunJournal) -> None:
     """Four processes, twice each: the model is cancelled once, and everybody gets the same answer."""
     processes = starters(3)

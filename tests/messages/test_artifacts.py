@@ -25,11 +25,12 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
 from langchain_runjournal import Event, RunJournal, attach
-from langchain_runjournal.capture.callback_data import message_data
 from langchain_runjournal.common.packed import MOST_BYTES, is_same
-from langchain_runjournal.events.segments import encode_value
+from langchain_runjournal.events.encoding import encode_value
 from langchain_runjournal.messages.loading import load
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, answer, requests
+from langchain_runjournal.messages.message_data import message_data
+from langchain_runjournal.messages.tool_pairs import requests
+from langchain_runjournal.messages.tool_results import CallKnowledge, answer
 from tests.support.conversations import until_said
 
 ROOT = Path(__file__).parents[2]

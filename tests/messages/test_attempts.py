@@ -33,6 +33,8 @@ from langchain_runjournal.timeline.timeline import timeline
 from tests.support.agents import asks, words
 from tests.support.conversations import Gate, Recording, end_of, nothing_is_wrong, story
 
+pytestmark = pytest.mark.guarantee("partial answer")
+
 KINDS = ("with_retry", "with_fallbacks", "RetryPolicy", "ModelRetryMiddleware", "ModelFallbackMiddleware")
 AGENTS = ("ModelRetryMiddleware", "ModelFallbackMiddleware")
 GIVEN_UP = "given up"

@@ -15,7 +15,8 @@ from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal, attach, is_synthetic, repair_tool_pairs
 from langchain_runjournal.messages.call_ids import with_ids
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, requests
+from langchain_runjournal.messages.tool_pairs import requests
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.plan import plan
 from langchain_runjournal.settle.repair_plan import given_in, is_broken, mend
 from tests.guard.test_guard import THREAD, Watched, agent_of

@@ -18,10 +18,12 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
-from langchain_runjournal.capture.callback_data import chunk_delta, short_json, stream_event_delta
+from langchain_runjournal.messages.chunks import chunk_delta, short_json, stream_event_delta
 from langchain_runjournal.messages.partial import partial_message
 from langchain_runjournal.messages.stream_assembly import Streamed
 from tests.support.streams import STREAMS, long_argument
+
+pytestmark = pytest.mark.guarantee("partial answer")
 
 
 class Replay(BaseChatModel):

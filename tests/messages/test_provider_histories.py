@@ -17,9 +17,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 from langchain_runjournal.guard.projection import project
-from langchain_runjournal.messages.tool_pairs import CallKnowledge
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from tests.support import wires as _wires
 from tests.support.histories import became, history
+
+pytestmark = pytest.mark.guarantee("tool pairs")
 
 Messages = list[BaseMessage]
 

@@ -21,15 +21,18 @@ from langchain_core.messages import (
 )
 
 from langchain_runjournal import errors
-from langchain_runjournal.capture.callback_data import request_ids
 from langchain_runjournal.guard import projection as _project
 from langchain_runjournal.guard import repair_tool_pairs
 from langchain_runjournal.guard.projection import Action, Projection, is_whole, project, wanted
-from langchain_runjournal.messages import tool_pairs as _pairs
+from langchain_runjournal.messages import tool_results as _results
 from langchain_runjournal.messages.loading import is_synthetic
-from langchain_runjournal.messages.partial import MARK, origin_of
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, answer, open_requests, requests
+from langchain_runjournal.messages.marks import MARK, origin_of
+from langchain_runjournal.messages.tool_pairs import open_requests, requests
+from langchain_runjournal.messages.tool_requests import request_ids
+from langchain_runjournal.messages.tool_results import CallKnowledge, answer
 from tests.support.histories import became, cut_off, history, made_up, result
+
+pytestmark = pytest.mark.guarantee("unfinished tools")
 
 # --- what becomes of which history --------------------------------------------------------------------------------------
 
@@ -363,7 +366,7 @@ def test_an_answer_has_the_same_id_for_ever() -> None:
     message = AIMessage("", id="m", tool_calls=[{"id": "c", "name": "f", "args": {}}, {"id": "d", "name": "f", "args": {}}])
     first, second = requests(message)
     made = answer(message, first, CallKnowledge())
-    assert made.id == f"rjs-{uuid.uuid5(uuid.UUID(bytes=_pairs._NAMESPACE), 'm|0|c')}"
+    assert made.id == f"rjs-{uuid.uuid5(uuid.UUID(bytes=_results._NAMESPACE), 'm|0|c')}"
     assert made.id == answer(message, first, CallKnowledge(state="failed", error="e", run_id="r", cause="stop")).id
     assert made.id == answer(message, first, CallKnowledge(result=result("c"))).id
     assert made.id != answer(message, second, CallKnowledge()).id
@@ -560,7 +563,7 @@ def test_a_note_alone_quotes_the_end_of_the_answer() -> None:
         note = sent.messages[2]
         assert note.type == "human"
         assert f"It ended with: {tail!r}. Continue from there" in note.content
-        assert note.id == f"rjn-{uuid.uuid5(uuid.UUID(bytes=_pairs._NAMESPACE), 'm0|note')}"
+        assert note.id == f"rjn-{uuid.uuid5(uuid.UUID(bytes=_results._NAMESPACE), 'm0|note')}"
         assert sent.actions == [Action(kind="noted", id="m0")]
     nameless = [_projected([partial.model_copy(update={"id": None})]).messages[1].id for _ in range(2)]
     assert nameless[0] == nameless[1]
@@ -604,8 +607,12 @@ def test_what_was_done_is_reported() -> None:
 @pytest.mark.parametrize(
     ("messages", "options", "said"),
     [
-        ([], {"dangling": "fix"}, "dangling must be one of 'synthesize', 'strip', 'hold', 'raise', but 'fix'"),
-        ([], {"orphans": "strip"}, "orphans must be one of 'drop', 'keep', 'raise', but 'strip'"),
+        (
+            [],
+            {"dangling": "fix"},
+            "dangling does not know the value 'fix'. It knows: 'synthesize', 'strip', 'hold', 'raise'",
+        ),
+        ([], {"orphans": "strip"}, "orphans does not know the value 'strip'. It knows: 'drop', 'keep', 'raise'"),
         ((), {}, "messages must be a list of LangChain messages"),
         ({"messages": []}, {}, "messages must be a list of LangChain messages"),
         ("hello", {}, "messages must be a list of LangChain messages"),

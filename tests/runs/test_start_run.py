@@ -194,6 +194,7 @@ async def leave(handle: RunHandle, how: str) -> None:
     gc.collect()
 
 
+@pytest.mark.guarantee("client leaves")
 @pytest.mark.parametrize("how", LEAVING)
 @on_a_loop
 async def test_a_guest_who_leaves_changes_nothing(tmp_path: Path, how: str) -> None:

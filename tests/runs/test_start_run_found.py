@@ -66,7 +66,7 @@ async def test_who_stays_away_is_gone(tmp_path: Path) -> None:
                 break
         await end_of(talk.journal, handle.run_id)  # whoever waits by the handle would be a guest as well
         assert facts(await handle.wait()) == ("interrupted", "disconnect", True)
-        with pytest.raises(errors.ChunksGone, match="reader has gone"):
+        with pytest.raises(errors.ChunksGone, match="reader was closed or garbage-collected"):
             await anext(reader)
         await talk.goes_on("U go", "A~ one two ")
 

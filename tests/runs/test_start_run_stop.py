@@ -122,6 +122,7 @@ async def test_in_mid_token(tmp_path: Path, kind: str, saver: str) -> None:
         await talk.goes_on("U go", "A~ one two ")
 
 
+@pytest.mark.guarantee("finished tools")
 @everywhere
 async def test_in_the_third_tool(tmp_path: Path, kind: str, saver: str) -> None:
     """The results of those that had finished stay; of the third it is said that it was cut off."""
@@ -238,6 +239,7 @@ def cancelled_in(gate: Gate, times: list[str], lets_go: Gate | None = None, give
     return stubborn
 
 
+@pytest.mark.guarantee("durable stop")
 @pytest.mark.parametrize("gives", [None, "all the same"])
 @pytest.mark.parametrize("kind", KINDS)
 @on_a_loop

@@ -98,6 +98,7 @@ def cut_everywhere(*args: Any, **kwargs: Any) -> None:
         assert asyncio.run(every_prefix(*args, **kwargs)) > 20
 
 
+@pytest.mark.guarantee("finished tools")
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_at_any_event_loses_nothing(kind: str, durability: str) -> None:

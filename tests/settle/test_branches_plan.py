@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_runjournal.messages.partial import origin_of
+from langchain_runjournal.messages.marks import origin_of
 from langchain_runjournal.messages.transcript import Task
 from langchain_runjournal.settle.plan import NOTHING_APPLIED, plan
 from tests.settle.test_plan import RUN, knows, message, messages, shown

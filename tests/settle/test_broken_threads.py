@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 from langchain_runjournal import RunJournal, attach, is_synthetic
 from langchain_runjournal.capture.graph_identity import identity
 from langchain_runjournal.capture.thread_slots import ThreadSlot
-from langchain_runjournal.messages.tool_pairs import CallKnowledge
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.repair_plan import is_broken, mend, rewritten
 from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
@@ -131,6 +131,7 @@ def updates(saver: Any, config: RunnableConfig = THREAD) -> int:
     return sum(one.metadata["source"] == "update" for one in saver.list(config))
 
 
+@pytest.mark.guarantee("history")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_thread_that_was_broken_before(case: str, shape: str, journal: RunJournal) -> None:
@@ -188,6 +189,7 @@ def _threads(parts: list[tuple[str, int]]) -> list[Any]:
     return [one.model_copy(update={"id": f"m{place}"}) for place, one in enumerate(found)]
 
 
+@pytest.mark.guarantee("history")
 @given(st.lists(st.tuples(st.sampled_from(["whole", "open", "late"]), st.integers(0, 3)), max_size=6))
 def test_any_thread(parts: list[tuple[str, int]]) -> None:
     """Mended, a provider takes it; nothing of it is lost or changed; and a mended one is left as it is."""
@@ -560,7 +562,7 @@ def test_a_list_that_cannot_be_written_anew(journal: RunJournal, caplog: pytest.
     for run in journal.runs():
         settled = [event.data for event in journal.read(run.run_id) if event.kind == "run.settled"]
         assert [data["outcome"] for data in settled] == ["left_alone"]
-        assert "cannot be written anew" in settled[0]["reason"]
+        assert "cannot be rewritten" in settled[0]["reason"]
 
 
 def only_words(left: list[Any], right: list[Any]) -> list[Any]:

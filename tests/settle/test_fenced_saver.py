@@ -196,7 +196,7 @@ def test_each_way_of_writing_asks(way: str, how: str, journal: RunJournal) -> No
     def node(state: Any) -> Any:
         assert is_written(saver, way)
         take(journal)
-        with pytest.raises(CheckpointFenced, match="took them over") as caught:
+        with pytest.raises(CheckpointFenced, match="took it over") as caught:
             is_written(saver, way)
         assert isinstance(caught.value, RunFenced)
         assert caught.value.run_ids == [journal.runs(limit=1)[0].run_id]

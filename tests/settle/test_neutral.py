@@ -424,8 +424,8 @@ def test_a_checkpointer_that_cannot_be_read(
     assert [(record.levelname, record.exc_info) for record in said] == [("WARNING", None)] * 2
     before, after = (record.getMessage() for record in said)
     why = " ".join(f"{raised[0][0].__name__}: {raised[0][1]}".split())
-    assert before == f"the thread of run {run.run_id} could not be read or repaired before the run began: {why}"
-    assert after.startswith(f"run {run.run_id} could not be settled: {why}. ")
+    assert before == f"could not read or repair the thread of run {run.run_id} before the run began: {why}"
+    assert after.startswith(f"could not settle run {run.run_id}: {why}. ")
     tracebacks = [record.exc_info for record in ours if record.levelno == logging.DEBUG and record.exc_info]
     assert [one[0] for one in tracebacks] == [raised[0][0]] * 2
 
@@ -476,7 +476,7 @@ def test_what_can_be_applied_is_never_dropped(failing: str, journal: RunJournal,
     with pytest.raises(ValueError, match="the program's own"):
         graph.invoke(SAID, THREAD, durability="sync")
     assert [one.settled for one in journal.runs()] == [False]
-    assert "could not be settled" in caplog.text
+    assert "could not settle run" in caplog.text
     assert [one.outcome for one in journal.recover(graph)] == ["settled"]
     assert graph.get_state(THREAD).values["one"] == 1
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 
 from langchain_runjournal.messages import tool_pairs as _pairs
-from langchain_runjournal.messages.partial import MARK, origin_of
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, Request
+from langchain_runjournal.messages.marks import MARK, origin_of
+from langchain_runjournal.messages.tool_requests import Request
+from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.plan import Plan, holds, plan
 
 RUN = "run-1"
@@ -111,6 +112,7 @@ ROWS = [
 NAMES = [row[0] for row in ROWS]
 
 
+@pytest.mark.guarantee("unfinished tools")
 @pytest.mark.parametrize(
     ("thread", "transcript", "real", "applied", "added"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS]
 )
@@ -197,6 +199,7 @@ def _runs(draw: st.DrawFn) -> tuple[list[Any], list[Any], set[str], int]:
     return history, said, known, draw(st.integers(0, len(said)))
 
 
+@pytest.mark.guarantee("history")
 @given(_runs())
 def test_whatever_was_checkpointed_the_thread_is_the_same(case: tuple[list[Any], list[Any], set[str], int]) -> None:
     """A run of which more or less was checkpointed: the same thread comes out, every request answered behind it."""

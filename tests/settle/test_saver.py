@@ -251,8 +251,8 @@ def test_copies_are_copies_of_the_inner_one(journal: RunJournal) -> None:
         (None, "None was given"),
         (InMemorySaver, "such as InMemorySaver\\(\\)"),
         ("runs.db", "such as InMemorySaver\\(\\)"),
-        (SqliteSaver.from_conn_string(":memory:"), "enter this first"),
-        (AsyncSqliteSaver.from_conn_string(":memory:"), "enter this first"),
+        (SqliteSaver.from_conn_string(":memory:"), "enter this one first"),
+        (AsyncSqliteSaver.from_conn_string(":memory:"), "enter this one first"),
     ],
 )
 def test_what_is_no_saver_is_refused(saver: Any, said: str, journal: RunJournal) -> None:
@@ -521,7 +521,7 @@ def test_a_closed_journal_does_not_break_the_agent(way: str, caplog: pytest.LogC
     write(saver, way)
     assert len(count) == 2
     assert warnings_of(caplog) == 1
-    with pytest.raises(JournalClosed, match="1 events came after"):
+    with pytest.raises(JournalClosed, match="1 event came after"):
         journal.flush()
 
 
@@ -531,7 +531,7 @@ def test_what_was_refused_is_for_the_next_to_hear(way: str, journal: RunJournal)
     saver = JournalSaver(InMemorySaver(), journal)
     core_of(journal).appender.miss()
     write(saver, way)
-    with pytest.raises(WriteFailed, match="1 events could not be taken"):
+    with pytest.raises(WriteFailed, match="could not take 1 event, and it is lost"):
         journal.flush()
 
 
@@ -636,7 +636,7 @@ def test_a_journal_that_stumbles_over_a_checkpoint_harms_nobody(
     saver = JournalSaver(InMemorySaver(), journal)
     saver.put(config_of(), empty_checkpoint(), {"source": "loop"}, {})
     assert saver.get_tuple(config_of()) is not None
-    assert "could not be told of a checkpoint" in caplog.text
+    assert "could not report a checkpoint to the journal" in caplog.text
 
 
 # --- to their end ---------------------------------------------------------------------------------------------------------
@@ -848,7 +848,7 @@ def test_a_failure_that_nobody_awaits_is_logged(journal: RunJournal, caplog: pyt
     asyncio.run(main())
     gc.collect()
     assert complaints == []
-    assert [record.message for record in caplog.records] == ["a checkpoint of thread t could not be written: full"]
+    assert [record.message for record in caplog.records] == ["could not write a checkpoint of thread t: full"]
 
 
 def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
@@ -866,7 +866,7 @@ def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
     saver = asyncio.run(main())
     assert saver.drained("t", None)
     assert not saver.storage
-    assert "its event loop was left" in caplog.text
+    assert "its event loop ended before the write did" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["flush", "write"])
@@ -1106,9 +1106,9 @@ def test_who_stops_waiting_harms_nobody(journal: RunJournal) -> None:
 def test_a_time_is_a_time(timeout: Any, journal: RunJournal) -> None:
     """What is none is refused, with the name of the argument."""
     saver = JournalSaver(InMemorySaver(), journal)
-    with pytest.raises(InvalidArgument, match=r"^timeout must be seconds"):
+    with pytest.raises(InvalidArgument, match=r"^timeout must be a number of seconds"):
         saver.drained("t", timeout)
-    with pytest.raises(InvalidArgument, match=r"^timeout must be seconds"):
+    with pytest.raises(InvalidArgument, match=r"^timeout must be a number of seconds"):
         asyncio.run(saver.adrained("t", timeout))
 
 
@@ -1139,7 +1139,7 @@ asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
-    assert done.stderr.strip() == "a checkpoint of thread t was not written to its end: its event loop was left"
+    assert done.stderr.strip() == "a checkpoint of thread t may be incomplete: its event loop ended before the write did"
 
 
 # --- going on from a place ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 
 from langchain_runjournal import RunJournal, attach, errors
-from langchain_runjournal.messages.partial import origin_of
+from langchain_runjournal.messages.marks import origin_of
 from tests.support.agents import Scripted, asks, words
 
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
@@ -243,6 +243,7 @@ def cut_off(agent: Any, tools: Tools, config: RunnableConfig | None = None, give
 # --- settling that fails ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("failed settlement")
 @both
 def test_the_error_of_a_run_reaches_the_caller_whatever_the_saver_does(make: Any, journal: RunJournal) -> None:
     """A saver that breaks while the thread is settled: the run's own exception comes out, and the run says what is open."""
@@ -258,6 +259,7 @@ def test_the_error_of_a_run_reaches_the_caller_whatever_the_saver_does(make: Any
     assert kinds(journal, run.run_id).count("run.settled") == 0
 
 
+@pytest.mark.guarantee("before the next message")
 @both
 def test_the_next_turn_tries_again(make: Any, journal: RunJournal) -> None:
     """The model of the next turn gets the thread as if settling had not failed; the run is settled then, with one end."""
@@ -274,6 +276,7 @@ def test_the_next_turn_tries_again(make: Any, journal: RunJournal) -> None:
     assert [kinds(journal, first.run_id).count(kind) for kind in ("run.settled", "run.end")] == [1, 1]
 
 
+@pytest.mark.guarantee("failed settlement")
 @both
 def test_recover_tries_again(make: Any, journal: RunJournal) -> None:
     """So does `recover`, which reports it; the next time there is nothing left to do."""
@@ -834,6 +837,7 @@ def _sends(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
 # --- results that come late ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("finished tools")
 @pytest.mark.parametrize("make", [made_by_hand, _sends], ids=["hand", "sends"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-program", "new-program"])
 def test_a_result_that_comes_after_the_stop(make: Any, restarted: bool, db: Any) -> None:
@@ -954,4 +958,4 @@ def test_recover_on_another_checkpointer_says_so(journal: RunJournal, caplog: py
     assert (report.outcome, thread(other), journal.runs()[0].settled) == ("failed", [], False)
     assert report.reason == "the checkpointer of this graph has no such thread"
     [warned] = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert f"run {report.run_id} is not settled: its checkpointer has no thread" in warned.getMessage()
+    assert f"run {report.run_id} is not settled: its checkpointer no longer has thread" in warned.getMessage()

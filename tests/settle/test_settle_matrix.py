@@ -339,6 +339,9 @@ def frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.guarantee(
+    "history", "user's message", "finished tools", "unfinished tools", "partial answer", "nothing pending", "every ending"
+)
 @pytest.mark.parametrize(("kind", "saver", "durability", "place", "ending"), CELLS)
 def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durability: str, place: str, ending: str) -> None:
     """However a turn is cut off, its thread is whole afterwards, and the next one finds all that there was."""
@@ -503,6 +506,7 @@ def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: 
 # --- the limit of steps -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("every ending")
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("saver", SAVERS)
 @pytest.mark.parametrize("kind", KINDS)

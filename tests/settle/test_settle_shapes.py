@@ -142,6 +142,7 @@ STATES = {
 }
 
 
+@pytest.mark.guarantee("nothing pending")
 @pytest.mark.parametrize("shape", STATES)
 def test_states_of_all_shapes(shape: str, journal: RunJournal) -> None:
     """History, question and half an answer stand in the thread, once and in order; the next turn is given them."""
@@ -816,7 +817,7 @@ def test_what_can_be_attached_without_a_saver(checkpointer: Any, journal: RunJou
 @pytest.mark.parametrize("thing", [None, "graph", RunnableLambda(lambda x: x), StateGraph(MessagesState)])
 def test_what_cannot_be_attached(thing: Any, journal: RunJournal) -> None:
     """A clear error says what to give; it is a TypeError."""
-    with pytest.raises(errors.NotAttachable, match=r"compiled LangGraph graph .* checkpointer may come later") as caught:
+    with pytest.raises(errors.NotAttachable, match=r"compiled LangGraph graph .* may get its checkpointer later") as caught:
         attach(thing, journal)
     assert isinstance(caught.value, TypeError)
 

@@ -59,6 +59,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- endings that take their time ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("before the next message")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["left", "cancelled"])
 def test_the_next_message_waits_for_a_run_that_ends_slowly(
@@ -221,6 +222,7 @@ def test_a_settlement_that_was_cancelled_before_its_first_step(journal: RunJourn
     assert thread(agent) == HUNG
 
 
+@pytest.mark.guarantee("every ending")
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("hops", [0, 1, 2, 4, 8, 16])
@@ -303,7 +305,7 @@ def test_a_message_while_another_run_goes_on(
             gate.open()
         first.result()
     [warning] = warnings_of(caplog)
-    assert "is going on on thread t, where another one begins" in warning
+    assert "is still running on thread t, where another run begins" in warning
     assert [run.status for run in journal.runs()] == ["completed", "completed"]
 
 
@@ -406,7 +408,8 @@ def test_a_forked_child_waits_for_nothing_of_its_parent(while_: str, db: Any, ca
             agent.invoke(say("next"), THREAD)
             assert shown(asked.seen[-1])[-3:] == [*SETTLED, "U next"]
             # Each of the two messages begins beside the run of the parent.
-            begins = f"run {ours} is going on on thread t, where another one begins: one of them will lose what it writes"
+            begins = f"run {ours} is still running on thread t, where another run begins: one of them will lose"
+            begins += " what it writes"
             assert warnings_of(caplog) == ([] if while_ == "the lock is held" else [begins] * 2)
 
         try:

@@ -82,7 +82,7 @@ async def test_a_message_beside_a_run_elsewhere(tmp_path: Path, caplog: pytest.L
     stream = await begun(two.there.astream(say("first"), on("t"), stream_mode="messages"))
     await two.here.ainvoke(say("second"), on("t"))
     first = (await two.journals[0].aruns("t"))[1]
-    assert [first.run_id in line and "is going on on thread t" in line for line in caplog.messages] == [True]
+    assert [first.run_id in line and "is still running on thread t" in line for line in caplog.messages] == [True]
     await stream.aclose()  # type: ignore[attr-defined]
     await two.aclose()
 
@@ -126,6 +126,6 @@ async def test_a_message_beside_another_container(tmp_path: Path, caplog: pytest
     while not message.done():
         core_of(two.journals[1]).store.beat(replace(FAR, beats=(beats := beats + 1)))
         await asyncio.sleep(0.01)
-    assert ["run far is going on" in line for line in caplog.messages] == [True]
+    assert ["run far is still running on thread" in line for line in caplog.messages] == [True]
     assert (await two.journals[0].arun("far")).epoch == 1
     await two.aclose()

@@ -17,8 +17,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langchain_runjournal.messages.partial import origin_of
-from langchain_runjournal.messages.tool_pairs import CallKnowledge, Request, answer
+from langchain_runjournal.messages.marks import origin_of
+from langchain_runjournal.messages.tool_requests import Request
+from langchain_runjournal.messages.tool_results import CallKnowledge, answer
 
 
 def history(text: str) -> list[BaseMessage]:

@@ -247,7 +247,7 @@ def test_a_script_that_is_at_its_end_says_so() -> None:
     """Rather than saying something again that the test does not expect."""
     model = ScriptedChatModel(["one"])
     model.invoke("Hello")
-    with pytest.raises(errors.ScriptEnded, match="has 1 answers"):
+    with pytest.raises(errors.ScriptEnded, match="It has 1 answer, and"):
         model.invoke("Hello")
 
 

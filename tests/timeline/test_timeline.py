@@ -23,8 +23,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Event, JournalCallbackHandler, Run, RunJournal, attach
 from langchain_runjournal.events.run_state import advance, begin
-from langchain_runjournal.messages.partial import origin_of
-from langchain_runjournal.messages.tool_pairs import stable_id
+from langchain_runjournal.messages.marks import origin_of
+from langchain_runjournal.messages.tool_results import stable_id
 from langchain_runjournal.timeline.time_axis import lanes
 from langchain_runjournal.timeline.timeline import Timeline, timeline
 from langchain_runjournal.view import page

@@ -643,7 +643,8 @@ def test_a_made_up_id_is_the_one_of_the_settlement() -> None:
     """The ids that the tests use are those that `_pairs.answer` gives."""
     from langchain_core.messages import AIMessage
 
-    from langchain_runjournal.messages.tool_pairs import CallKnowledge, answer, requests
+    from langchain_runjournal.messages.tool_pairs import requests
+    from langchain_runjournal.messages.tool_results import CallKnowledge, answer
 
     asking = AIMessage("", id="lc_run--m", tool_calls=[{"id": "c3", "name": "search", "args": {}}])
     assert answer(asking, requests(asking)[0], CallKnowledge()).id == made_up("m", 0, "c3")

@@ -98,7 +98,7 @@ class SqliteStore(Owners):
         patience = 2 * self._busy_timeout
         rested = self._lock.acquire(timeout=patience)
         if not rested:
-            logger.warning("a fork while %s waits for a lock: the child should open a journal of its own", self.url)
+            logger.warning("the process forks while %s waits for a lock: open a new journal in the child", self.url)
         self._at_rest.acquire()
         self._at_rest.wait_for(lambda: not self._reading, timeout=patience)
         self._close_connections(writer=rested)
@@ -225,7 +225,7 @@ class SqliteStore(Owners):
         try:
             self.tidy()
         except Exception:
-            logger.exception("could not tidy %s; it is tried again later", self._path)
+            logger.exception("could not tidy %s; retrying later", self._path)
 
     def _turn(self, con: sqlite3.Connection) -> None:
         con.execute("UPDATE facts SET value = value + 1 WHERE name = 'turns'")
@@ -236,7 +236,7 @@ class SqliteStore(Owners):
         with self._lock, translated(self._path):
             if self._in_transaction:
                 # A signal handler or a finaliser in the middle of one: to go on would be to end the other one's.
-                raise WouldDeadlock(url=self.url, where="in the middle of a transaction of the same thread")
+                raise WouldDeadlock(url=self.url, where="in a signal handler or a finalizer that interrupts a transaction")
             con = self._open_writer()
             try:
                 self._in_transaction = True

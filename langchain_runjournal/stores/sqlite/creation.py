@@ -31,7 +31,7 @@ def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     if Path(f"{path}-wal").exists():
         # Of a database that was deleted. SQLite would replay it into ours; beside an empty file it deletes it, under its own
         # locks, which we could not do safely ourselves.
-        logger.warning("%s-wal is left of a database that is gone: it is deleted", path)
+        logger.warning("deleting %s-wal: its database was deleted before", path)
         return _in_place(path, fill)
     for attempt in range(_ATTEMPTS):
         fresh = path.with_name(f"{path.name}-new-{uuid.uuid4().hex}")
@@ -53,7 +53,7 @@ def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
                 raise
             # A file system without hard links. There a killed process leaves an empty file, or a journal file to be rolled
             # back: the next process can go on with either.
-            logger.info("%s is made in its place, because its file system has no hard links", path)
+            logger.info("creating %s in place, because its file system has no hard links", path)
             return _in_place(path, fill)
         finally:
             _remove(fresh)

@@ -104,9 +104,9 @@ def _check_place(path: Path) -> None:
     if path.is_dir():
         raise StoreIsDirectory(path=str(path))
     if not path.parent.is_dir():
-        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} does not exist, create it first")
+        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} does not exist; create it first")
     if not os.access(path.parent, os.W_OK):
-        raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} is not writable for this user")
+        raise StoreNotWritable(path=str(path), reason=f"this user may not write to the directory {path.parent}")
     # A file that is there is not opened here, not even to look at its first bytes: closing it again would take from SQLite,
     # in this very process, the locks by which other processes see that the file is in use. The next one to close it would
     # then delete the -wal file under our feet, and with it what we write from there on.
@@ -132,17 +132,17 @@ def _has_content(path: Path) -> bool:
 
 def _check_file(path: Path, busy_timeout: float) -> None:
     if not os.access(path, os.R_OK | os.W_OK):
-        raise StoreNotWritable(path=str(path), reason="the file is not writable for this user")
+        raise StoreNotWritable(path=str(path), reason="this user may not write to the file")
     deadline = time.monotonic() + busy_timeout
     while not path.stat().st_size and _has_content(wal := Path(f"{path}-wal")):
         # SQLite would delete the -wal file, and with it what only that one holds. Another process may be doing just that,
         # on purpose: see `make`.
         if time.monotonic() > deadline:
-            reason = f"it is empty, and {wal.name} is not: if nothing is to be kept, delete both"
+            reason = f"it is empty, and {wal.name} is not; if you need neither, delete both"
             raise StoreCorrupt(path=str(path), reason=reason)
         time.sleep(0.01)
     if 0 < path.stat().st_size < _SMALLEST:
-        raise NotADatabase(path=str(path), reason="it is too short to be one")
+        raise NotADatabase(path=str(path), reason="it is shorter than the smallest page of SQLite")
 
 
 def _check_owner(con: sqlite3.Connection, path: Path) -> None:
@@ -179,7 +179,7 @@ def _check_version(con: sqlite3.Connection, path: Path, tables: list[str]) -> No
     if not tables:
         return
     if "migrations" not in tables:
-        raise StoreCorrupt(path=str(path), reason="it is marked as a journal and has no table of migrations")
+        raise StoreCorrupt(path=str(path), reason="it is marked as a journal, but has no table of migrations")
     found = _version(con)
     known = max(number for number, _, _ in _migrations())
     if found > known:

@@ -58,7 +58,7 @@ def empty_wal(con: sqlite3.Connection, path: Path) -> None:
     """Copy the -wal file into the database and cut it to nothing. Waits `busy_timeout` for connections that read from it."""
     if con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         logger.warning(
-            "%s-wal could not be emptied, because another connection reads from it: what was deleted stays in it until"
+            "could not empty %s-wal, because another connection reads from it: deleted text stays in it until"
             " SQLite overwrites it, or until every journal on the file is closed",
             path,
         )

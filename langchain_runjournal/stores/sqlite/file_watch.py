@@ -21,8 +21,8 @@ _BESIDE: Final = ("-wal", "-shm")
 _PUT_BACK: Final = "Put it back, or close the journal and open it again"
 _CLOSE_ALL: Final = "Close every journal on it, in all processes, and open them again"
 _MOVED: Final = (
-    "%s was deleted while %s was open: what had been stored since its last checkpoint was not safe from a kill until now."
-    " It is in the database, and the file has been made anew"
+    "%s was deleted while %s was open: until now, a kill would have lost what was stored since its last checkpoint."
+    " The database has that now, and SQLite has created the file again"
 )
 
 

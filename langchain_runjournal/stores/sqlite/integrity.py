@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import Final
 
+from ...common.wording import plural
 from .database_file import create
 from .run_rows import damaged_runs
 
@@ -29,7 +30,7 @@ def problems(con: sqlite3.Connection) -> list[str]:
     for table in ("live", "segments"):
         if table in there:
             stray = con.execute(_STRAY.format(table=table)).fetchone()[0]
-            found += [f"{stray} rows of {table} belong to no run"] if stray else []
+            found += [f"{table} has {plural(stray, 'row')} without a run"] if stray else []
     return [*found, *damaged_runs(con)]
 
 

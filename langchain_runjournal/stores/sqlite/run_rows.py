@@ -85,9 +85,9 @@ def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
         **more,
     )
     if not isinstance(run.started_at, (int, float)) or not isinstance(run.lost, int):
-        raise ValueError("a number is none")
+        raise ValueError("a column that should hold a number does not")
     if not isinstance(run.metadata, Mapping) or not isinstance(run.usage, Mapping):
-        raise ValueError("its metadata or its usage is no mapping")
+        raise ValueError("its metadata or its usage is not a mapping")
     return run
 
 

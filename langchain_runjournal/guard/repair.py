@@ -1,0 +1,108 @@
+"""`repair_tool_pairs`: the guard as a function, for graphs that do not use LangChain's agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..common.arguments import one_of
+from ..errors import InvalidArgument
+from ..messages import bridge as _bridge
+from ..messages.tool_requests import Request
+from ..messages.tool_results import CallKnowledge
+from .projection import DANGLING, ORPHANS, project, wanted
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage, ToolMessage
+
+    Evidence = Mapping[str, ToolMessage] | Mapping[tuple[str | None, str], ToolMessage] | Callable[[str], ToolMessage | None]
+
+
+def repair_tool_pairs(
+    messages: list[BaseMessage],
+    *,
+    evidence: Evidence | None = None,
+    dangling: Literal["synthesize", "strip", "hold", "raise"] = "synthesize",
+    orphans: Literal["drop", "keep", "raise"] = "drop",
+    bridge: bool = False,
+) -> list[BaseMessage]:
+    """The history as a model may be given it: every tool request with its result right behind it, in the order of the calls.
+
+    For the request to the model, and not for what is stored: nothing that is given here is changed. A history in which all
+    is well comes back as it is, the same list object. The same history gives the same messages each time.
+
+    `evidence` has real results that the history lacks: by tool call id, or by (id of the AI message, tool call id) where
+    ids come again; a plain id then means the last such call. Or it is a function of the tool call id.
+
+    `dangling` is for requests that have no result and for which there is none in the evidence: "synthesize" a result with
+    ``status="error"`` that says what is known (see `is_synthetic`), "strip" the request from a copy of its message, "hold"
+    leaves it open, "raise" `ToolPairBroken`. Requests that nobody can run (invalid, cut off, nameless) are stripped in
+    place of being answered. `orphans` is for results that answer no request in this list, for example because it was
+    trimmed: providers refuse them. A second result of one call is always left out.
+
+    `bridge` is for models that refuse a message of the user behind a tool's result, or behind another one: Mistral's, and
+    those whose chat template wants the roles to alternate (docs/limits.md names them). A short answer of the model is put
+    between the two; it says that no answer was given, and `is_synthetic` knows it.
+    """
+    check_policies(dangling, orphans)
+    if not isinstance(bridge, bool):
+        raise InvalidArgument(name="bridge", expected="True or False", value=bridge)
+    _check_messages(messages)
+    ask = _nothing if evidence is None else _Given(messages, evidence)
+    behind = _bridge.BOTH if bridge else _bridge.NOTHING
+    return project(messages, ask, dangling=dangling, orphans=orphans, notes=False, bridge=behind).messages
+
+
+def check_policies(dangling: str, orphans: str) -> None:
+    """Raise `UnknownOption` for a policy that does not exist."""
+    for name, value, allowed in (("dangling", dangling, DANGLING), ("orphans", orphans, ORPHANS)):
+        one_of(name, value, allowed)
+
+
+def _check_messages(messages: Any) -> None:
+    from langchain_core.messages import BaseMessage
+
+    expected = "a list of LangChain messages (see langchain_core.messages.convert_to_messages)"
+    if not isinstance(messages, list):
+        raise InvalidArgument(name="messages", expected=expected, value=messages)
+    for place, message in enumerate(messages):
+        if not isinstance(message, BaseMessage):
+            raise InvalidArgument(name=f"messages[{place}]", expected=f"a message, in {expected}", value=message)
+
+
+def _nothing(message: Any, request: Request) -> CallKnowledge:
+    return CallKnowledge()
+
+
+class _Given:
+    """What the caller has, asked for one call after the other."""
+
+    def __init__(self, messages: list[BaseMessage], evidence: Any) -> None:
+        if not isinstance(evidence, Mapping) and not callable(evidence):
+            expected = "a mapping of tool call ids to ToolMessages, or a function of a tool call id"
+            raise InvalidArgument(name="evidence", expected=expected, value=evidence)
+        self.messages = messages
+        self.evidence = evidence
+        self.newest: dict[str | None, tuple[int, int]] | None = None
+
+    def __call__(self, message: Any, request: Request) -> CallKnowledge:
+        found = None
+        if isinstance(self.evidence, Mapping):
+            found = self.evidence.get((message.id, request.id))
+        if found is None and self._is_newest(message, request):
+            found = self.evidence.get(request.id) if isinstance(self.evidence, Mapping) else self.evidence(request.id)
+        return CallKnowledge(result=_checked(request.id, found))
+
+    def _is_newest(self, message: Any, request: Request) -> bool:
+        """Whether a plain id means this call. One result is not given to two calls: of one of them it would be untrue."""
+        if self.newest is None:
+            self.newest = {one.id: (id(asking), one.index) for asking, one in wanted(self.messages)}
+        return self.newest.get(request.id) == (id(message), request.index)
+
+
+def _checked(call: str | None, found: Any) -> ToolMessage | None:
+    from langchain_core.messages import ToolMessage
+
+    if found is not None and not isinstance(found, ToolMessage):
+        raise InvalidArgument(name=f"evidence[{call!r}]", expected="a ToolMessage or None", value=found)
+    return found
