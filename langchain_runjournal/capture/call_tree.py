@@ -31,8 +31,8 @@ from .thread_slots import ThreadSlot
 if TYPE_CHECKING:
     from ..messages.answers import Answers, Spoken
     from ..messages.task_messages import Had
-    from ..runs.cancellation import RunControl, RunningThreads
     from .calling_graph import Caller
+    from .stopped import RunningThreads, StartedRun
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -73,7 +73,7 @@ class Root:
         self.muted = muted
         self.caller: Caller | None = None
         """Its graph, if that is attached."""
-        self.started: RunControl | None = None
+        self.started: StartedRun | None = None
         """Its task, if it was started in one of its own."""
         self.left: RunningThreads | None = None
         """What goes on in threads when it has ended."""

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from langgraph.pregel import Pregel
 
 from ..common.text import is_utf8
 from ..events import PROBLEM
-from ..settle.attached_graph import TASK, attachments_of
-from ..settle.functional_api import PREVIOUS
-from ..settle.saver import JournalSaver
+from ..journal.run_journal import RunJournal
 from .call_tree import stack
 from .graph_identity import Identity, identity
 
 if TYPE_CHECKING:
-    from ..journal.run_journal import RunJournal
-    from ..settle.attachment import Attachment
+    from .thread_slots import ThreadSaver
 
 _NEAR: Final = 14
+TASK: Final = "__pregel_task_id"
+"""What the config of a graph has that runs as a task of another one, and so on that one's thread."""
+PREVIOUS: Final = "__previous__"
+"""The channel in which an entrypoint keeps what it saves for its next call."""
+ATTACHMENTS: Final = "_runjournal_attachments"
+"""The attribute of an attached graph that holds its attachments."""
 INSIDE: Final = ("__pregel_read", TASK)
 """What the config of a graph has that runs as a part of another one, and so on that one's thread."""
 _INSIDE: Final = (
@@ -33,15 +36,21 @@ _INSIDE: Final = (
 _NO_SAVER: Final = "the graph has no checkpointer: LangGraph keeps nothing of this thread"
 
 
+class Attached(Protocol):
+    """What a graph is attached with. `settle/` implements this."""
+
+    journal: RunJournal
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """An attached graph whose run begins. It has a thread that can be settled, or a `problem` that says why not."""
 
-    attachment: Attachment
+    attachment: Attached
     graph: Pregel[Any, Any, Any, Any]
     identity: Identity
     thread_id: str | None
-    saver: JournalSaver | None
+    saver: ThreadSaver | None
     checkpoint_id: str | None
     callbacks: Any
     """Those of the call: the object itself, which LangGraph hands on to the checkpointer."""
@@ -74,7 +83,7 @@ def attached_caller(journal: RunJournal) -> Caller | None:
 
 
 def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journal: RunJournal) -> Caller | None:
-    attachment = next((one for one in attachments_of(graph) if one.journal is journal), None)
+    attachment = next((one for one in getattr(graph, "__dict__", {}).get(ATTACHMENTS, ()) if one.journal is journal), None)
     if attachment is None:
         return None
     config = called.get("config") or {}
@@ -86,7 +95,7 @@ def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journa
         thread_id, saver = None, None  # the saver refuses it as soon as LangGraph asks for the thread
     if any(key in configurable for key in INSIDE):
         saver, problem = None, _INSIDE
-    elif not isinstance(saver, JournalSaver):
+    elif not isinstance(getattr(saver, "journal", None), RunJournal):
         saver, problem = None, None if thread_id is None else _NO_SAVER
     elif saver.journal is not journal:
         saver = None  # attached to another journal as well, which settles its threads

@@ -34,7 +34,7 @@ class Tasks(RunEndings):
 
     def __init__(self, journal: RunJournal) -> None:
         super().__init__(journal)
-        self.lessons = Lessons(self._journal)
+        self.lessons = Lessons(self._core)
         self.keeps: dict[str, bool] = {}
         """By the fingerprints of attached graphs: whether their state has `messages`."""
         self._has_complained = False

@@ -20,16 +20,18 @@ from ..common.shared_values import Shared
 from ..errors import InvalidArgument
 from ..events import DELTA
 from ..events.encoding import encode_text, encode_value
+from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ..journal.spool import TEXT, VALUE
 from ..messages.answers import Answers, names_in
 from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
-from ..runs.cancellation import refuse
 from . import callback_data as _translate
 from .call_tree import Node, key_of, stack
 from .calling_graph import Caller, attached_caller
 from .cut_calls import Refusing, keep, refusing
+from .recorder import recorder_of
+from .stopped import refuse
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -47,7 +49,7 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
             method(*args, **kwargs)
         except Exception:
             logger.exception("could not record what %s reported", method.__name__)
-            cast("JournalCallbackHandler", args[0]).journal._appender.miss()
+            core_of(cast("JournalCallbackHandler", args[0]).journal).appender.miss()
 
     return guarded
 
@@ -102,7 +104,8 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         self.journal = journal
         self.answers = answers
         self.capture_invoke = capture_invoke
-        self._capture = journal._capture
+        self._core = core_of(journal)
+        self._capture = recorder_of(journal)
         self._tracker = self._capture.tracker
         self.streaming: dict[int, Node] = {}
         """The model calls whose tokens are written down here, until they are over."""
@@ -141,7 +144,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                     if content:
                         if not node.said:
                             node.spoke, node.said = True, not content.isspace()
-                        self.journal._appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
+                        self._core.appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
                     return
                 short = short_json(content, calls)
                 if short is not None:
@@ -149,7 +152,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                         node.raw.write(short)
                     if not node.said:
                         node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
-                    self.journal._appender.add(node.run_id, node.id, DELTA, VALUE, short)
+                    self._core.appender.add(node.run_id, node.id, DELTA, VALUE, short)
                     return
         except (KeyError, AttributeError):
             # A plain text model, a call that is over, or a shape that nobody has thought of.
@@ -157,7 +160,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             return
         except Exception:
             logger.exception("could not record a token")
-            self.journal._appender.miss()
+            self._core.appender.miss()
             return
         self._token(token, chunk, run_id)
 
@@ -206,7 +209,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         if not node.root.muted:
             written = encode_value(DELTA, data)
             keep(node, data, written)
-            self.journal._appender.add(node.run_id, node.id, DELTA, VALUE, written)
+            self._core.appender.add(node.run_id, node.id, DELTA, VALUE, written)
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
@@ -286,24 +289,14 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     @_never_raises
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
         """A graph waits for a human. Its root then ends as if it were complete."""
-        self._do(partial(self._capture.pause, event))
+        self._capture.do(partial(self._capture.pause, event))
 
     @_never_raises
     def on_resume(self, event: GraphResumeEvent) -> Any:
         """A graph goes on after it has waited for a human."""
-        self._do(partial(self._capture.resume, event))
+        self._capture.do(partial(self._capture.resume, event))
 
     # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _do(self, work: Callable[[], object]) -> None:
-        if self._capture.is_orphaned:
-            return
-        if self.journal._appender.is_inside():
-            # The garbage collector, or a signal, has brought us here in the middle of an append of this thread. To wait for
-            # another one now, which may be waiting for that append, would be to wait for ever.
-            self._tracker.do_later(work)
-        else:
-            self._tracker.do(work)
 
     def _begin(
         self,
@@ -321,7 +314,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             if node is not None:
                 tell(node)
 
-        self._do(work)
+        self._capture.do(work)
 
     def _fallback_around(self) -> UUID | None:
         """The chain with fallbacks that we are in: LangChain tells its parts of nobody above them, unlike those of any other
@@ -370,7 +363,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                     # Also if it could not be understood: it is over, and its run may be.
                     self._capture.close(node, error)
 
-        self._do(work)
+        self._capture.do(work)
 
 
 class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):

@@ -7,7 +7,7 @@ process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ..messages.answers import Answers, Learned, names_in
 if TYPE_CHECKING:
     from langgraph.pregel import Pregel
 
+    from ..journal.core import JournalCore
     from ..journal.run_journal import RunJournal
     from .graph_identity import Identity
 
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 
-def get_to_know(graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers: Answers | None) -> None:
+def get_to_know(
+    graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers: Answers | None, *, keeps_messages: bool
+) -> None:
     """A graph is attached: check the names that the user gives, and find out what is known of it before its first run."""
-    # Here and not above: a journal that is only read does without LangGraph.
-    from ..settle.graph_thread import MessagesChannel
+    # Here and not above: the recorder imports this module.
     from .graph_identity import identity
+    from .recorder import recorder_of
 
     nodes = {str(name) for name in graph.nodes if name != "__start__"}
     for _, inner in graph.get_subgraphs(recurse=True):
@@ -38,8 +41,8 @@ def get_to_know(graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers:
     if unknown:
         hint = "For the calls of other graphs, give a function"
         raise UnknownOption(name="answers", what="node", unknown=unknown, known=sorted(nodes), hint=hint)
-    capture, found = journal._capture, identity(graph)
-    capture.keeps[str(found.fingerprint)] = hasattr(graph, "builder") and MessagesChannel(graph).channel is not None
+    capture, found = recorder_of(journal), identity(graph)
+    capture.keeps[str(found.fingerprint)] = keeps_messages
     off_the_loop(partial(capture.lessons.load, graph_key(found)))
 
 
@@ -51,8 +54,8 @@ def graph_key(identity: Identity) -> str:
 class Lessons:
     """The facts that one journal knows about graphs."""
 
-    def __init__(self, journal: RunJournal) -> None:
-        self._journal = journal
+    def __init__(self, core: JournalCore) -> None:
+        self._core = core
         self.known = Learned()
         self._unwritten: list[tuple[str, frozenset[str]]] = []
         self._loaded: set[str] = set()
@@ -60,7 +63,7 @@ class Lessons:
     def load(self, graph: str) -> None:
         """Read what the store knows of a graph: what earlier processes have learned. Blocks; never raises an Exception."""
         self._loaded.add(graph)
-        learned = getattr(self._journal._store, "learned", None)  # a store of somebody else may lack the verb
+        learned = getattr(self._core.store, "learned", None)  # a store of somebody else may lack the verb
         if learned is None:
             return
         try:
@@ -72,19 +75,14 @@ class Lessons:
         """A run of a graph begins: have the writer thread read what is known of it, unless that was done before."""
         if graph not in self._loaded:
             self._loaded.add(graph)
-            self._give(partial(self.load, graph))
+            self._core.duties.give(partial(self.load, graph))
 
     def note(self, graph: str, facts: Iterable[str], *, durable: bool) -> None:
         """Remember facts. `durable`: the writer thread writes the new ones into the store."""
         new = self.known.add(graph, facts)
         if new and durable:
             self._unwritten.append((graph, frozenset(new)))
-            self._give(partial(self._write, self._journal._store))
-
-    def _give(self, errand: Callable[[], None]) -> None:
-        writer = self._journal._writer
-        writer.errands.append(errand)
-        writer.poke()
+            self._core.duties.give(partial(self._write, self._core.store))
 
     def _write(self, store: Any) -> None:
         learn = getattr(store, "learn", None)

@@ -16,15 +16,16 @@ from uuid import UUID, uuid5
 from ..common.text import is_utf8
 from ..common.twins import off_the_loop
 from ..events import CALLED, DELTA, RunStatus
+from ..journal.core import core_of
 from ..messages import task_messages as _given
 from ..messages.cut_calls import asks_again, endpoint_of
 from ..messages.message_data import Data
 from ..messages.tool_requests import request_ids
-from ..runs.cancellation import RunningThreads
 from . import callback_data as _translate
 from .because import said
 from .call_tree import Node, Owner, Root, key_of
 from .graph_tasks import Tasks
+from .stopped import RunningThreads, StartedRun
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -71,7 +72,7 @@ class Recorder(Tasks):
         node = self.tracker.open(run_id, parent, "" if is_own else namespace, owner, muted=muted, named=named)
         if node is not None and node.parent is None:
             about, thread_id = dict(metadata), metadata.get("thread_id")
-            started = self.started.get(node.key)
+            started: StartedRun | None = self._core.local_runs.get(node.key)
             if started is not None:
                 started.begin(node.root)
                 about.update(started.about())
@@ -99,17 +100,17 @@ class Recorder(Tasks):
         A program that tries again under one id (LangGraph Server does, after it was killed) makes a run of each attempt.
         """
         found, attempt = str(run_id), 1
-        while caller.saver is not None and key_of(run_id) not in self.started and self._is_used(found):
+        while caller.saver is not None and self._core.local_runs.get(key_of(run_id)) is None and self._is_used(found):
             attempt += 1
             found = str(uuid5(UUID(str(run_id)), f"attempt {attempt}"))
         return found
 
     def _is_used(self, run_id: str) -> bool:
-        buffer = self._journal._appender.buffers.get(run_id)
+        buffer = self._core.appender.buffers.get(run_id)
         if buffer is not None:
             return bool(buffer.ended)
         try:
-            run = off_the_loop(partial(self._journal._store.run, run_id))
+            run = off_the_loop(partial(self._core.store.run, run_id))
         except Exception:
             logger.exception("could not look up whether run id %s is in use", run_id)
             return False
@@ -350,6 +351,11 @@ class Recorder(Tasks):
     def _asked(self, root: Root) -> str | None:
         asked: str | None = self._journal.stop_requested(root.run_id)
         return asked
+
+
+def recorder_of(journal: RunJournal) -> Recorder:
+    """Return the recorder of a journal; make it if this is the first use."""
+    return core_of(journal).extensions.get(Recorder, partial(Recorder, journal))
 
 
 def _why_never_settled(root: Root, ending: Data) -> Data:

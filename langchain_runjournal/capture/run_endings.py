@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..events import Event, Kind
+from ..journal.core import core_of
+from ..journal.extensions import Extension
 from ..messages.message_data import Data
 from .call_tree import Root, Tracker
 from .cut_calls import CutCalls
@@ -19,10 +21,7 @@ from .thread_slots import ThreadSlot, ThreadSlots
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
-    from ..runs.admission import Waiting
-    from ..runs.cancellation import RunControl
-    from ..settle.attachment import Attachment
-    from ..settle.saver import JournalSaver
+    from .thread_slots import ThreadSaver
 
 
 def standing(settled: Data) -> Data:
@@ -30,30 +29,19 @@ def standing(settled: Data) -> Data:
     return {key: settled[key] for key in ("settled", "given_up", "problem") if key in settled}
 
 
-class RunEndings:
+class RunEndings(Extension):
     """The runs that a journal captures, and the threads that they have their turns on."""
 
     def __init__(self, journal: RunJournal) -> None:
         # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
         self._journal = weakref.proxy(journal)
+        self._core = weakref.proxy(core_of(journal))
         self._alive = weakref.ref(journal)
         self.tracker = Tracker()
         self.threads = ThreadSlots(self.tracker.do)
         self._unsettled: dict[int, Root] = {}
-        self.evidence: dict[tuple[str, int], Any] = {}
-        """What has been looked up of tool calls, by run and its last seq (see `_evidence.look_up`)."""
         self.cut_calls = CutCalls()
         """The tool calls of answers that were cut off: an attached graph does not run them."""
-        self.started: dict[int, RunControl] = {}
-        """The runs in tasks of their own, until they are over."""
-        self.is_closing = False
-        """Whether the journal is being closed: no run begins any more."""
-        self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """The attached copies of graphs that were started without."""
-        self.attachments: weakref.WeakSet[Attachment] = weakref.WeakSet()
-        """Those of the graphs that are attached in this process, as long as somebody holds one of them."""
-        self.waiting: dict[tuple[str, str], Waiting] = {}
-        """By graph and thread, the last of those who wait for it."""
 
     @property
     def is_orphaned(self) -> bool:
@@ -105,23 +93,21 @@ class RunEndings:
             if root.turn is not None and not root.turn.is_worked_on:
                 self.give_up(root, "cut off")
 
+    def end_idle_runs(self) -> None:
+        """Append the end of each run that no task and no settlement works on any more."""
+        self.tracker.do(self.give_up_idle)
+
     def forget(self, run_ids: Collection[str]) -> None:
         """Runs that were deleted: what is remembered of them goes as well."""
         self.tracker.do(partial(self.threads.forget, run_ids))
-        gone = set(run_ids)
-        for key in [key for key in list(self.evidence) if key[0] in gone]:
-            self.evidence.pop(key, None)
 
     def after_fork(self) -> None:
         """In a child: whatever goes on is the parent's, and a lock may be held by a thread that is not here."""
         self.tracker.after_fork()
         self.threads.clear()
         self._unsettled.clear()
-        self.started.clear()
-        self.is_closing = False
-        self.waiting.clear()
 
-    def checkpoint(self, saver: JournalSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
+    def checkpoint(self, saver: ThreadSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
         """Append what a checkpoint is to the run on its thread, once a run: `base`, behind which the run begins to write;
         `stored`, the first that it has written; `resumed`, from which it goes on, though it need not be the newest."""
         root = self.threads.oldest(thread_id, saver)
@@ -129,32 +115,35 @@ class RunEndings:
         if root is None or turn is None or word in turn.said:
             return
         if word != "resumed" or (turn.resumes and "base" not in turn.said):
-            self._do(partial(self._say, root, turn, word, checkpoint_id))
+            self.do(partial(self._say, root, turn, word, checkpoint_id))
 
-    def take_read(self, saver: JournalSaver, thread_id: str) -> Any:
+    def take_read(self, saver: ThreadSaver, thread_id: str) -> Any:
         """The newest checkpoint of a thread, if the run that begins on it was looked at just now; once."""
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
         return turn.take_read(saver.saver) if turn is not None and not turn.said else None
 
-    def applied(self, saver: JournalSaver, thread_id: str, checkpoint_id: str, step: int | None) -> None:
+    def applied(self, saver: ThreadSaver, thread_id: str, checkpoint_id: str, step: int | None) -> None:
         """Append that a checkpoint is stored which holds what the tasks of the outermost graph gave, up to those of `step`.
         The first one of a run holds what the run was given."""
         root = self.threads.oldest(thread_id, saver)
         if root is not None:
             data: Data = {"applied": checkpoint_id, "step": step}
-            self._do(partial(self._put, root, "run.checkpoint", data, late=False))
+            self.do(partial(self._put, root, "run.checkpoint", data, late=False))
 
     def _say(self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None) -> None:
         if word not in turn.said:
             turn.said.add(word)
             self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
 
-    def _do(self, work: Callable[[], object]) -> None:
+    def do(self, work: Callable[[], object]) -> None:
+        """Do it under the lock of the tracker, now or as soon as that needs no waiting; not for a journal that is gone."""
         if self.is_orphaned:
             return
-        # A generator that is closed by the garbage collector in the middle of an append writes checkpoints, too.
-        if self._journal._appender.is_inside():
+        # The garbage collector, or a signal, may have brought us here in the middle of an append of this thread: a generator
+        # that is closed there reports its end, and writes checkpoints. To wait for another thread now, which may be waiting
+        # for that append, would be to wait for ever.
+        if self._core.appender.is_inside():
             self.tracker.do_later(work)
         else:
             self.tracker.do(work)

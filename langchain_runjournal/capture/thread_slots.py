@@ -7,15 +7,11 @@ import concurrent.futures
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-
-from ..common.twins import Pending
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from ..settle.saver import JournalSaver
-    from ..settle.settler import Settlement
+    from ..journal.run_journal import RunJournal
     from .call_tree import Root
     from .graph_identity import Identity
 
@@ -24,6 +20,17 @@ _FRESH: Final = 0.5
 _MOST_OPEN: Final = 10_000
 _MOST_LATE: Final = 1_000
 """Threads with late results that are remembered: of the others, the guard looks them up in the journal."""
+
+
+class ThreadSaver(Protocol):
+    """A checkpointer that writes to a journal what it stores. `settle/` implements this."""
+
+    journal: RunJournal
+    saver: Any
+    """The checkpointer of the program around which it stands."""
+
+    def is_same(self, other: object) -> bool:
+        """Return whether both are one to their users: LangGraph makes copies of its own."""
 
 
 class ThreadSlot:
@@ -78,7 +85,7 @@ class ThreadSlot:
         self.thread = threading.get_ident()
         """Where it began: whoever waits for it there without giving way waits for ever."""
         self._task = _current_task()
-        self._loop = _current_loop()
+        self._loop = current_loop()
         self._read: tuple[Any, Any, float] | None = None
 
     def keep_read(self, checkpoint: Any, saver: Any) -> None:
@@ -99,7 +106,7 @@ class ThreadSlot:
 
     def stands_still(self) -> bool:
         """Whether its event loop does not run now: nothing goes on there, whatever has begun."""
-        return _stands_still(self._loop)
+        return stands_still(self._loop)
 
     def is_leaving(self) -> bool:
         """Whether it looks as if its end is on its way: it is being cancelled, or the loop that we are on closes a stream
@@ -126,34 +133,17 @@ def _current_task() -> weakref.ref[asyncio.Task[Any]] | None:
     return None if task is None else weakref.ref(task)
 
 
-def _current_loop() -> asyncio.AbstractEventLoop | None:
+def current_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs on this thread, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
-def _stands_still(loop: asyncio.AbstractEventLoop | None) -> bool:
+def stands_still(loop: asyncio.AbstractEventLoop | None) -> bool:
+    """Return whether there is an event loop that does not run now."""
     return loop is not None and not loop.is_running()
-
-
-class Settling(Pending):
-    """A settlement at work."""
-
-    def __init__(self, *asked: object) -> None:
-        super().__init__()
-        self._asked = asked
-        self._loop = _current_loop()
-        self.result: Settlement | None = None
-        """What came of it."""
-
-    def result_for(self, other: Settling) -> Settlement | None:
-        """Its result, if the other one was asked for the same."""
-        return self.result if self._asked and self._asked == other._asked else None
-
-    def stands_still(self) -> bool:
-        """Whether the event loop that it began on does not run now."""
-        return _stands_still(self._loop)
 
 
 class ThreadSlots:
@@ -162,10 +152,6 @@ class ThreadSlots:
     def __init__(self, do: Callable[[Callable[[], object]], None]) -> None:
         self._do = do
         self._turns: dict[str, list[Root]] = {}
-        self.settling: dict[str, Settling] = {}
-        """By thread, the settlement that is at work: there is never more than one."""
-        self._in_hand: dict[str, Settling] = {}
-        self._passed: dict[str, None] = {}
         # Of a graph on a thread: another one may use the same name for a thread of its own.
         self._open: dict[tuple[str, str], dict[str, None]] = {}
         self._late: dict[tuple[str, str], set[str]] = {}
@@ -213,36 +199,12 @@ class ThreadSlots:
         found = [root.turn for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]
         return any(turn is not None and turn.waits for turn in found)
 
-    def oldest(self, thread_id: str, saver: JournalSaver) -> Root | None:
+    def oldest(self, thread_id: str, saver: ThreadSaver) -> Root | None:
         """The run that writes a thread of a saver: a newer one waits for it to end before it reads or writes anything."""
         for root in list(self._turns.get(thread_id, ())):
             if root.caller is not None and root.caller.saver is not None and saver.is_same(root.caller.saver):
                 return root
         return None
-
-    @contextmanager
-    def hand(self, run_id: str) -> Iterator[Settling | None]:
-        """Take in hand an earlier run that is to be claimed and settled. Gives the settlement of this process that has done
-        so before, if there is one."""
-        mine = Settling()
-        other = self._in_hand.setdefault(run_id, mine)
-        try:
-            yield None if other is mine else other
-        finally:
-            if other is mine:
-                self._in_hand.pop(run_id, None)
-                mine.done.set_result(None)
-
-    def passed(self, run_id: str) -> None:
-        """Newer runs need not wait for this one any more: nothing is left to do for it, or nothing can be done. The journal
-        need not say so: another process owns the run, or the store cannot be written."""
-        self._passed[run_id] = None
-        while len(self._passed) > _MOST_OPEN:
-            self._passed.pop(next(iter(self._passed)))
-
-    def has_passed(self, run_id: str) -> bool:
-        """Whether that was said of a run, in this process."""
-        return run_id in self._passed
 
     def record(self, root: Root, thread_id: str | None) -> None:
         """A run begins on a thread, attached or not. Under the lock."""
@@ -288,12 +250,10 @@ class ThreadSlots:
                 left.pop(run_id, None)
         for late in list(self._late.values()):
             late.difference_update(run_ids)
-        for run_id in run_ids:
-            self._passed.pop(run_id, None)
 
     def clear(self) -> None:
         """In a forked child: all of them are the parent's."""
-        for known in (self._turns, self.settling, self._in_hand, self._passed, self._open, self._late, self._recorded):
+        for known in (self._turns, self._open, self._late, self._recorded):
             known.clear()
 
 

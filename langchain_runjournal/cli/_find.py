@@ -16,6 +16,7 @@ from ..common.wording import plural
 from ..errors import RunJournalError, RunNotFound
 from ..events import Event, Run, RunStatus
 from ..journal.check import GapFinder, read_on
+from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ._settings import Problem, Settings
 from ._words import one_line, standing
@@ -122,11 +123,10 @@ def owner_and_process(journal: RunJournal, run: Run) -> tuple[Verdict, int | Non
     """The same, with the number of the process that works on it, or did."""
     if run.ended or run.status == RunStatus.PAUSED:
         return "nobody", None
-    owner = next((owner for owner in journal._store.owners() if owner.owner_id == run.owner), None)
+    owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == run.owner), None)
     if owner is None:
         return "gone", None
-    dead_owners = journal._writer.dead_owners
-    return dead_owners._watch.verdict(owner, dead_owners._clock.monotonic()), owner.pid
+    return core_of(journal).dead_owners.verdict(owner), owner.pid
 
 
 def find_all(journal: RunJournal, names: Iterable[str]) -> list[Run]:

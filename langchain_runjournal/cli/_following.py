@@ -13,6 +13,7 @@ from ..common.wording import duration, plural
 from ..events import DELTA, Event, Run, RunStatus
 from ..events.run_state import as_mapping
 from ..journal.check import GapFinder, read_on
+from ..journal.core import core_of
 from ..journal.follow import PAGE, RunWaiter
 from ..journal.run_journal import RunJournal
 from ..messages.plain_text import text_of
@@ -50,7 +51,7 @@ class Following:
             self.tally = GapFinder(run_id, after)  # what will come before that is not looked at
 
     def __iter__(self) -> Iterator[list[Event]]:
-        nap = RunWaiter(self._journal._writer, self.run.run_id)
+        nap = RunWaiter(core_of(self._journal), self.run.run_id)
         woken = False
         try:
             while True:
@@ -84,7 +85,7 @@ class Following:
         if run.status == RunStatus.PAUSED:
             return "paused"
         # Brings in what the owner left, if it is gone: there may be more to read then.
-        return "abandoned" if look_for_owner and self._journal._writer.dead_owners.owner_is_gone(run) else None
+        return "abandoned" if look_for_owner and core_of(self._journal).dead_owners.owner_is_gone(run) else None
 
 
 class Shower(Protocol):

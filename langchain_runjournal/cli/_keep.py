@@ -18,6 +18,7 @@ from ..errors import RunNotFound, StoreCorrupt
 from ..events import Run
 from ..journal.check import Problem
 from ..journal.check import check as problems_of
+from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ._find import RunId, events_of, find_all, tell_missing
 from ._settings import Problem as Wrong
@@ -223,7 +224,7 @@ def target(journal: RunJournal, output: str | None) -> Iterator[BinaryIO]:
 
 def refuse_journal(journal: RunJournal, path: Path) -> None:
     """What is written must not take the place of the journal that it comes from."""
-    own = journal._store.path
+    own = core_of(journal).store.path
     if own is None:
         return
     if path.exists() and path.samefile(own):

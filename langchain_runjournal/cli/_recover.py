@@ -19,6 +19,7 @@ import click
 from ..common.wording import plural
 from ..errors import RunNotFound
 from ..events import GRAPH, PROBLEM, Event, Run, RunStatus
+from ..journal.core import core_of
 from ..journal.run_display import unsettled
 from ..journal.run_journal import RunJournal
 from ._find import owner_of
@@ -124,7 +125,7 @@ def _end(journal: RunJournal, told: set[str]) -> tuple[list[Run], list[Run], lis
             continue
         # One that has ended and is not settled has a thread to settle, whether its graph is attached or not.
         if run.ended or GRAPH in run.metadata:
-            if journal._writer.dead_owners.owner_is_gone(run):
+            if core_of(journal).dead_owners.owner_is_gone(run):
                 left.append(run)
             elif run.ended:
                 alive.append(run)

@@ -9,10 +9,10 @@ import click
 from rich.text import Text
 
 from ..events import Run, RunStatus
-from ..journal.tool_evidence import Evidence
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
 from ..messages.plain_text import text_of
+from ..messages.tool_evidence import Evidence
 from ..messages.tool_pairs import open_requests
 from ..messages.tool_results import CallKnowledge
 from ._find import RunId, Verdict, events_of, find, owner_of

@@ -12,13 +12,7 @@ import contextvars
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
-
-from ..errors import JournalClosed
-
-if TYPE_CHECKING:
-    from ..journal.run_journal import RunJournal
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
 
@@ -82,42 +76,6 @@ def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Ef
 
 async def nothing() -> None:
     """For what has to be done only by those who block."""
-
-
-def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Effect[_T]:
-    """Something that a journal does, which may block."""
-    return Effect(work, partial(journal._off_loop, work))
-
-
-def make_durable(
-    journal: RunJournal, seconds: float | None, then: Callable[[], object] | None = None
-) -> Effect[Exception | None]:
-    """Wait until all that was appended is durable, and what has kept it from that. `then`: called by the writer when it is.
-
-    What was refused is left for the next barrier of the user: nobody would hear of it here.
-    """
-
-    def barrier() -> concurrent.futures.Future[None]:
-        if journal._closed:
-            raise JournalClosed(url=journal.url, refused=0)
-        journal._check_open()
-        return journal._writer.barrier(quiet=True, then=then)
-
-    def here() -> Exception | None:
-        try:
-            barrier().result(seconds)
-        except Exception as exc:  # noqa: BLE001 - given back
-            return exc
-        return None
-
-    async def giving_way() -> Exception | None:
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(barrier()), seconds)
-        except Exception as exc:  # noqa: BLE001 - given back
-            return exc
-        return None
-
-    return Effect(here, giving_way)
 
 
 def run_sync(steps: Effects[_T]) -> _T:

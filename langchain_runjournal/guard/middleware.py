@@ -11,6 +11,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import AgentState, ModelRequest, ModelResponse
 
 from ..errors import InvalidArgument
+from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ..messages import bridge as _bridge
 from ..messages.tool_requests import Request
@@ -95,7 +96,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         knowledge: _Knowledge = {}
         try:
             if self._journal is not None and (look_up := self._look_up(request)) is not None:
-                knowledge = await self._journal._off_loop(look_up)
+                knowledge = await core_of(self._journal).off_loop(look_up)
         except Exception:  # noqa: BLE001 - the journal must not be the reason that a model is not called
             _report_unread()
         return await self._on_cut.acall(self._made_whole(request, knowledge), handler)
@@ -117,7 +118,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         if thread_id is None:
             return None
         # Here and not above: most agents never need it.
-        from ..journal.tool_evidence import look_up
+        from ..journal.tool_history import look_up
 
         return partial(look_up, self._journal, thread_id, calls)
 

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from ..common.clock import Clock
-from ..errors import EventsLost, RunFenced, RunJournalError, WriteFailed
+from ..errors import RunFenced, RunJournalError
 from ..events import DELTA, MARKS, Event, Kind
 from ..events.encoding import encode_value
+from .complaints import Complaints
 from .deleted_runs import Buried
 from .overflow import Entry, Overflow
 from .run_buffer import RunBuffer
@@ -65,12 +66,8 @@ class Appender:
         self.dirty: deque[RunBuffer] = deque()
         self.count = 0
         self.durable = 0
-        self.lost = 0
-        self.refused: dict[str, int] = {}
-        self.unreadable = 0
-        self.unusable: deque[RunJournalError] = deque()
+        self.complaints = Complaints(url)
         self.closed = False
-        self.late = 0
         self.buried = Buried()
         self.asleep = False
 
@@ -94,7 +91,7 @@ class Appender:
             at = self._wall()
         with self._lock:
             if self.closed:
-                self._refuse_late(run_id)
+                self.complaints.refuse_late(run_id)
                 return
             if self._inside:
                 # Kept when the outer append of this thread returns, which is before this one can be observed to have.
@@ -112,7 +109,7 @@ class Appender:
 
     def miss(self) -> None:
         """Something could not even be made into an event: the next barrier tells."""
-        self.unreadable += 1
+        self.complaints.unreadable += 1
 
     def _place(
         self,
@@ -132,7 +129,7 @@ class Appender:
                 return True
             buffer = self._open_lane(run_id)
         if buffer.shut:
-            self._refuse(buffer)
+            self.complaints.refuse(buffer.run_id)
             return True
         try:
             seq = buffer.seq + 1
@@ -289,24 +286,13 @@ class Appender:
         """Whether any run of this journal has not ended."""
         return len(self.buffers) > self._ended
 
-    def _refuse_late(self, run_id: str) -> None:
-        if not self.late:
-            logger.error("run %s appends to a closed journal: its events are not stored", run_id)
-        self.late += 1
-
-    def _refuse(self, buffer: RunBuffer) -> None:
-        if not self.refused.get(buffer.run_id):
-            logger.error("refusing events of run %s: the run belongs to another owner", buffer.run_id)
-        self.refused[buffer.run_id] = self.refused.get(buffer.run_id, 0) + 1
-
     def fence(self, buffer: RunBuffer, error: RunJournalError) -> None:
         """Another owner has the run: refuse what waits for it, and what comes."""
         with self._lock:
             buffer.shut = error
             dropped = buffer.drop_all()
             if dropped and buffer.run_id not in self.buried:
-                logger.error("refusing events of run %s (%d): %s", buffer.run_id, dropped, error)
-                self.refused[buffer.run_id] = self.refused.get(buffer.run_id, 0) + dropped
+                self.complaints.refuse_dropped(buffer.run_id, dropped, error)
 
     # --- under pressure -----------------------------------------------------------------------------------------------
 
@@ -314,12 +300,7 @@ class Appender:
         if not self._overflow:
             logger.info("the spool of %s is full: events wait in memory", self._url)
         if not self._overflow.add(entry):
-            if not self.lost:
-                logger.error(
-                    "the journal %s is losing events: it could not be written for too long",
-                    self._url,
-                )
-            self.lost += 1
+            self.complaints.lose()
         if self.asleep:
             self.asleep = False
             self._wake()
@@ -350,7 +331,7 @@ class Appender:
             return self._place(*entry, entry.json.encode(), force)
         except Exception:
             # One that cannot be placed must not block all that wait behind it.
-            self.unreadable += 1
+            self.complaints.unreadable += 1
             logger.exception("could not record an event of run %s", entry.run_id)
             return True
 
@@ -388,22 +369,9 @@ class Appender:
     def complaint(self) -> RunJournalError | None:
         """What the next barrier has to tell: each thing once, and one thing at a barrier."""
         with self._lock:
-            if self.unusable:
-                return self.unusable.popleft()
-            if self.refused:
-                refused, self.refused = self.refused, {}
-                return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
-            if self.unreadable:
-                lost, self.unreadable = self.unreadable, 0
-                return EventsLost(url=self._url, lost=lost)
-            lost, self.lost = self.lost, 0
-        if not lost:
-            return None
-        reason = "the store failed for so long that the memory for waiting events was full"
-        return WriteFailed(url=self._url, reason=reason, waiting=0, where="", lost=lost)
+            return self.complaints.take()
 
     def take_late(self) -> int:
         """How many events came after the end, once."""
         with self._lock:
-            late, self.late = self.late, 0
-            return late
+            return self.complaints.take_late()

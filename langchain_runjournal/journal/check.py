@@ -12,6 +12,7 @@ from ..events import run_state as _fold
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
 from ..messages.tool_pairs import open_requests
+from .core import core_of
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal
@@ -133,13 +134,13 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
 
 def _check_store(journal: RunJournal) -> list[str]:
     try:
-        return journal._store.check()
+        return core_of(journal).store.check()
     except StoreCorrupt as error:
         return [error.reason]
 
 
 def _check_spools(journal: RunJournal) -> Iterator[Problem]:
-    place = journal._store.path
+    place = core_of(journal).store.path
     if place is not None:
         for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
             hint = "Try `runjournal recover --spool` on it; delete it when you need it no more"
@@ -148,7 +149,7 @@ def _check_spools(journal: RunJournal) -> Iterator[Problem]:
 
 def _exposed(journal: RunJournal) -> Sequence[str]:
     """What the store found of permissions when it was opened. Only one that has files knows any."""
-    found: Sequence[str] = getattr(journal._store, "exposed", ())
+    found: Sequence[str] = getattr(core_of(journal).store, "exposed", ())
     return found
 
 
@@ -172,7 +173,7 @@ def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Ite
     if run.lost:
         hint = "Look for a full disk or a lock in the log of its time; what was dropped cannot be had back"
         yield Problem(what="lost", run_id=run.run_id, text=f"{run.lost} events could not be kept", hint=hint)
-    if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and journal._writer.dead_owners.owner_is_gone(run):
+    if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and core_of(journal).dead_owners.owner_is_gone(run):
         hint = _OF_GRAPH if GRAPH in run.metadata else _OF_NONE
         yield Problem(what="abandoned", run_id=run.run_id, text="it never ended: its process is gone", hint=hint)
     elif run.ended and not run.settled:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from ..common.clock import Clock
 from ..events import Run
 from ..stores import Owner, Store
-from .ownership import Watch, certain, living
+from .ownership import Verdict, Watch, certain, living
 from .spool import spool_files
 from .spool_recovery import Progress, SpoolReport, drain
 
 if TYPE_CHECKING:
+    from .core import JournalCore
     from .run_journal import RunJournal
 
 logger = logging.getLogger("langchain_runjournal")
@@ -28,9 +29,13 @@ class DeadOwners:
         self._watch = Watch()
         self._foreign: set[str] = set()
 
+    def verdict(self, owner: Owner) -> Verdict:
+        """Whether the owner is gone; "unknown" until its lease has run out, where only heartbeats tell."""
+        return self._watch.verdict(owner, self._clock.monotonic())
+
     def is_gone(self, owner: Owner) -> bool:
         """Whether the owner is known to be gone."""
-        return self._watch.verdict(owner, self._clock.monotonic()) == "gone"
+        return self.verdict(owner) == "gone"
 
     def beats_in_doubt(self, run: Run) -> int | None:
         """The heartbeats of a run's owner, where only they tell whether it lives; else None."""
@@ -80,14 +85,13 @@ class DeadOwners:
         self._watch.forget(owner_id)
 
 
-def claim(journal: RunJournal, run_id: str) -> bool:
+def claim(journal: RunJournal, core: JournalCore, run_id: str) -> bool:
     """See `RunJournal.claim`."""
     run = journal.run(run_id)
     if run.owner == journal.owner_id or run.done:
         return not run.done
-    writer = journal._writer
-    if not writer.dead_owners.owner_is_gone(run) or not writer.store.claim(run_id, journal.owner_id, run.epoch):
+    if not core.dead_owners.owner_is_gone(run) or not core.store.claim(run_id, journal.owner_id, run.epoch):
         return False
     run = journal.run(run_id)
-    writer.appender.adopt(run_id, run.epoch, run.last_seq)
+    core.writer.appender.adopt(run_id, run.epoch, run.last_seq)
     return True

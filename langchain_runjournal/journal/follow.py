@@ -7,61 +7,61 @@ other one reads the store, and is woken when SQLite says that somebody has writt
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
-import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import RunNotFound
 from ..events import Event, Run
 from ..events.run_state import advance, begin
+from .bell import Bell
 from .replay import Page, Replay, Step
-from .writer import Writer
+
+if TYPE_CHECKING:
+    from .core import JournalCore
+    from .duties import Duties
 
 PAGE: Final = 2_000
-logger = logging.getLogger("langchain_runjournal")
 
 _LONGEST_NAP: Final = 1.0
 """Seconds after which a follower looks without having been woken: a wake-up that gets lost costs no more than that."""
 
 
-def look(writer: Writer, run_id: str, after: int, *, doubtful: bool = False) -> Page:
+def look(core: JournalCore, run_id: str, after: int, *, doubtful: bool = False) -> Page:
     """The next page of a run. Blocks for as long as the store takes."""
-    page = look_here(writer, run_id, after)
+    page = look_here(core, run_id, after)
     if page is not None and not (doubtful and not page.events):
         return page
-    events = writer.store.read(run_id, after, PAGE)
+    events = core.store.read(run_id, after, PAGE)
     if events or page is not None:
         return Page(events, ended=page.ended if page is not None else False)
-    run = find(writer, run_id)
+    run = find(core, run_id)
     # Read again after the status: what came with the end must not be missed.
-    return Page(writer.store.read(run_id, after, PAGE), ended=run.ended)
+    return Page(core.store.read(run_id, after, PAGE), ended=run.ended)
 
 
-def find(writer: Writer, run_id: str) -> Run:
+def find(core: JournalCore, run_id: str) -> Run:
     """The run as the store has it. Raises `RunNotFound`."""
-    run = writer.store.run(run_id)
+    run = core.store.run(run_id)
     if run is None:
         # A process that died before it could store its first event has it in its spool.
-        writer.dead_owners.collect()
-        run = writer.store.run(run_id)
-    buffer = writer.appender.buffers.get(run_id)
+        core.dead_owners.collect()
+        run = core.store.run(run_id)
+    buffer = core.appender.buffers.get(run_id)
     if run is None and buffer is not None and buffer.pend and not buffer.base and not buffer.shut:
         # Appended here, and not stored yet because the store fails: what the lane knows is what there is to know.
-        run = begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, writer.owner.owner_id)
+        run = begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, core.owner.owner_id)
         for mark in list(buffer.marks):
             run = advance(run, mark)
     if run is None:
-        raise RunNotFound(run_id=run_id, url=writer.store.url)
+        raise RunNotFound(run_id=run_id, url=core.store.url)
     return run
 
 
-def look_here(writer: Writer, run_id: str, after: int) -> Page | None:
+def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
     """The next page from memory, or None if it has to come from the store."""
-    buffer = writer.appender.buffers.get(run_id)
+    buffer = core.appender.buffers.get(run_id)
     if buffer is None or buffer.shut:
         return None
     ended = buffer.ended  # before its events: an end in between must not make an older page look like the last one
@@ -69,7 +69,7 @@ def look_here(writer: Writer, run_id: str, after: int) -> Page | None:
     return None if events is None else Page(events, ended)
 
 
-def follow(writer: Writer, replay: Replay) -> Iterator[Event]:
+def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
     """Every event, as long as the run lives. Blocks between them."""
     waiter = _Sleeper()
     try:
@@ -80,32 +80,32 @@ def follow(writer: Writer, replay: Replay) -> Iterator[Event]:
                 doubtful = not waiter.sleep(_LONGEST_NAP)
                 replay.woken()
             # Before reading, so that a wake-up that comes after it makes the next sleep return at once.
-            waiter.listen(writer, replay.run_id)
-            yield from replay.accept(look(writer, replay.run_id, replay.after, doubtful=doubtful))
+            waiter.listen(core, replay.run_id)
+            yield from replay.accept(look(core, replay.run_id, replay.after, doubtful=doubtful))
     finally:
-        waiter.stop_listening(writer, replay.run_id)
+        waiter.stop_listening(core, replay.run_id)
 
 
 async def afollow(
-    writer: Writer, replay: Replay, off_loop: Callable[[Callable[[], Page]], Awaitable[Page]]
+    core: JournalCore, replay: Replay, off_loop: Callable[[Callable[[], Page]], Awaitable[Page]]
 ) -> AsyncIterator[Event]:
     """Every event, as long as the run lives."""
-    waiter = _LoopSleeper(asyncio.get_running_loop(), writer)
+    waiter = _LoopSleeper(asyncio.get_running_loop(), core.duties)
     try:
         while replay.step is not Step.DONE:
             doubtful = False
             if replay.step is Step.WAIT:
                 doubtful = not await waiter.sleep(_LONGEST_NAP)
                 replay.woken()
-            waiter.listen(writer, replay.run_id)
+            waiter.listen(core, replay.run_id)
             # In memory: no reason to leave the loop.
-            page = None if doubtful else look_here(writer, replay.run_id, replay.after)
+            page = None if doubtful else look_here(core, replay.run_id, replay.after)
             if page is None:
-                page = await off_loop(partial(look, writer, replay.run_id, replay.after, doubtful=doubtful))
+                page = await off_loop(partial(look, core, replay.run_id, replay.after, doubtful=doubtful))
             for event in replay.accept(page):
                 yield event
     finally:
-        waiter.stop_listening(writer, replay.run_id)
+        waiter.stop_listening(core, replay.run_id)
 
 
 class _Listener:
@@ -114,18 +114,18 @@ class _Listener:
     def wake(self) -> None:
         raise AssertionError("each kind of listener says how it is woken")
 
-    def listen(self, writer: Writer, run_id: str) -> None:
-        buffer = writer.appender.buffers.get(run_id)
+    def listen(self, core: JournalCore, run_id: str) -> None:
+        buffer = core.appender.buffers.get(run_id)
         if buffer is None or buffer.shut:
-            writer.listeners.add(self)
-            if writer.appender.asleep:
-                writer.poke()
+            core.duties.listeners.add(self)
+            if core.writer.appender.asleep:
+                core.bell.ring()
         elif self not in buffer.waiters:
             buffer.waiters.append(self)
 
-    def stop_listening(self, writer: Writer, run_id: str) -> None:
-        writer.listeners.discard(self)
-        buffer = writer.appender.buffers.get(run_id)
+    def stop_listening(self, core: JournalCore, run_id: str) -> None:
+        core.duties.listeners.discard(self)
+        buffer = core.appender.buffers.get(run_id)
         if buffer is not None and self in buffer.waiters:
             buffer.waiters.remove(self)
 
@@ -134,27 +134,23 @@ class _Sleeper(_Listener):
     """Sleeps in its thread."""
 
     def __init__(self) -> None:
-        # A bare lock, held while there is nothing new. An Event takes a lock to be set, which the sleeper may hold: then
-        # whoever appends would have to wait for it, and to win back the GIL after that.
-        self._nothing_new = threading.Lock()
-        self._nothing_new.acquire()
+        self._bell = Bell()
 
     def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it is awake already
-            self._nothing_new.release()
+        self._bell.ring()
 
     def sleep(self, longest: float) -> bool:
         """Block until there may be something new, at most `longest` seconds."""
-        return self._nothing_new.acquire(timeout=longest)
+        return self._bell.wait(longest)
 
 
 class _LoopSleeper(_Listener):
     """Sleeps in its event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, writer: Writer) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._writer = writer
+        self._duties = duties  # not the core: what the writer thread holds must not keep a dropped journal
         self._event = asyncio.Event()
         self._overslept = False
 
@@ -165,8 +161,7 @@ class _LoopSleeper(_Listener):
                 self._loop.call_soon(self._event.set)
         else:
             # Waking a loop from outside writes to a pipe, and gives up the GIL: not in an append. The writer does it.
-            self._writer.errands.append(self._wake_from_outside)
-            self._writer.poke()
+            self._duties.give(self._wake_from_outside)
 
     def _wake_from_outside(self) -> None:
         if not self._loop.is_closed():
@@ -191,8 +186,8 @@ class _LoopSleeper(_Listener):
 class RunWaiter:
     """Sleep until a run may have gone on, in both ways. Listen, look, and sleep: nothing in between is missed."""
 
-    def __init__(self, writer: Writer, run_id: str) -> None:
-        self._about = writer, run_id
+    def __init__(self, core: JournalCore, run_id: str) -> None:
+        self._about = core, run_id
         self._sleeper = _Sleeper()
         self._loop_sleeper: _LoopSleeper | None = None
 
@@ -203,7 +198,7 @@ class RunWaiter:
     async def alisten(self) -> None:
         """Same as :meth:`listen`, for a caller on an event loop."""
         if self._loop_sleeper is None:
-            self._loop_sleeper = _LoopSleeper(asyncio.get_running_loop(), self._about[0])
+            self._loop_sleeper = _LoopSleeper(asyncio.get_running_loop(), self._about[0].duties)
         self._loop_sleeper.listen(*self._about)
 
     def sleep(self, longest: float) -> bool:
@@ -219,12 +214,3 @@ class RunWaiter:
         for sleeper in (self._sleeper, self._loop_sleeper):
             if sleeper is not None:
                 sleeper.stop_listening(*self._about)
-
-
-def catch_up(writer: Writer, needed: bool, patience: float) -> None:
-    """Bring into the store what this process has appended, as far as that is possible, before reading from there."""
-    if needed and not writer.is_current() and not writer.appender.is_inside():
-        barrier = writer.barrier(quiet=True)
-        concurrent.futures.wait([barrier], timeout=patience)
-        if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
-            logger.debug("reading %s without the events that could not be stored yet", writer.store.url)

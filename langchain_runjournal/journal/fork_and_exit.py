@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 from ..events import Event, Kind
 from .ownership import living, this_place
 from .run_buffer import RunBuffer
-from .thread_pool import ThreadPool
 
 if TYPE_CHECKING:
-    from .append import Appender
+    from .core import JournalCore
     from .run_journal import RunJournal
 
 logger = logging.getLogger("langchain_runjournal")
+_cores: weakref.WeakSet[JournalCore] = weakref.WeakSet()
 _journals: weakref.WeakSet[RunJournal] = weakref.WeakSet()
 
 
-def register(journal: RunJournal) -> None:
+def register(journal: RunJournal, core: JournalCore) -> None:
     """From now on the journal is told of forks, and closed at exit."""
+    _cores.add(core)
     _journals.add(journal)
 
 
@@ -32,8 +33,8 @@ class Asleep:
 
     waiting = 0
 
-    def __init__(self, journal: RunJournal, not_ours: frozenset[str]) -> None:
-        self._journal = journal
+    def __init__(self, core: JournalCore, not_ours: frozenset[str]) -> None:
+        self._core = core
         self.not_ours = not_ours
         self._lock = threading.Lock()
         self.buffers: dict[str, RunBuffer] = {}
@@ -42,25 +43,25 @@ class Asleep:
         """Revive, then append there."""
         try:
             self.revive()
-            self._journal._appender.append(event)
+            self._core.appender.append(event)
         except Exception:
             logger.exception("lost an event: could not open the journal in the forked process %d", os.getpid())
 
     def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str) -> None:
         """Revive, then add there."""
         self.revive()
-        self._journal._appender.add(run_id, call, kind, type, json)
+        self._core.appender.add(run_id, call, kind, type, json)
 
     def miss(self) -> None:
         """Revive, so that a barrier can tell."""
         self.revive()
-        self._journal._appender.miss()
+        self._core.appender.miss()
 
     def revive(self) -> None:
         """Give this process a thread, a spool and an owner of its own."""
         with self._lock:
-            if self._journal._appender is self:
-                self._journal._start(self.not_ours)
+            if self._core.appender is self:
+                self._core.start(self.not_ours)
 
     def is_inside(self) -> bool:
         """Nobody appends here."""
@@ -71,29 +72,14 @@ class Asleep:
         return 0
 
 
-def _fall_asleep(journal: RunJournal, appender: Appender | Asleep) -> Asleep:
-    """In a child: the thread, the spool and the runs are the parent's. What the child needs of its own is made when it first
-    uses the journal, if it ever does."""
-    if isinstance(appender, Asleep):
-        return Asleep(journal, appender.not_ours)
-    if appender.spool is not None:
-        appender.spool.abandon()
-    return Asleep(journal, frozenset(appender.buffers))
-
-
 def _before_fork() -> None:
-    for journal in list(_journals):
-        journal._store.before_fork()
+    for core in list(_cores):
+        core.before_fork()
 
 
 def _after_fork(child: bool) -> None:
-    for journal in list(_journals):
-        journal._store.after_fork(child=child)
-        if child and not journal._closed:
-            journal._finalizer.detach()
-            journal._readers = ThreadPool()
-            journal._appender = _fall_asleep(journal, journal._appender)
-            journal._capture.after_fork()
+    for core in list(_cores):
+        core.after_fork(child=child)
 
 
 def _in_child() -> None:

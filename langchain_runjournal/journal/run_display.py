@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import EventsMissing, RunJournalError, RunNotFound
 from ..events import Event, Run, with_events
 from . import follow as _follow
+from .core import core_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,16 +22,17 @@ logger = logging.getLogger("langchain_runjournal")
 
 def with_sources(journal: RunJournal, runs: list[Run]) -> list[Run]:
     """The runs, which will find their events. They do not keep the journal open, or alive."""
-    read = partial(_events, weakref.ref(journal), journal._store.path)
+    read = partial(_events, weakref.ref(journal), core_of(journal).store.path)
     return [with_events(run, partial(read, run.run_id, run.last_seq)) for run in runs]
 
 
 def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> list[Event]:
     """See `RunJournal.read`."""
+    core = core_of(journal)
     for _ in range(2):  # again, if the lane gave something to the store while we looked there
-        events = journal._store.read(run_id, after, limit)
+        events = core.store.read(run_id, after, limit)
         missing = 1 << 62 if limit is None else limit - len(events)
-        buffer = journal._appender.buffers.get(run_id)
+        buffer = core.appender.buffers.get(run_id)
         if buffer is None or buffer.shut:
             break
         tail = buffer.tail(events[-1].seq if events else after, missing)
@@ -38,16 +40,17 @@ def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> lis
             events += tail
             break
     if not events:
-        _follow.find(journal._writer, run_id)
+        _follow.find(core, run_id)
     return events
 
 
 def unsettled(journal: RunJournal, thread_id: str | None = None) -> list[Run]:
     """The runs that run, or have ended and may lack something in their thread; oldest first, with all that this process has
     appended."""
-    journal._check_open()
-    _follow.catch_up(journal._writer, journal._appender.waiting > 0, 2 * journal._busy_timeout)
-    return journal._store.unsettled(thread_id=thread_id)
+    core = core_of(journal)
+    core.check_open()
+    core.catch_up()
+    return core.store.unsettled(thread_id=thread_id)
 
 
 def read_if_there(journal: RunJournal, run_id: str, limit: int | None = None) -> list[Event]:
@@ -79,7 +82,7 @@ def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: 
 
     journal = ref()
     try:
-        if journal is not None and not journal._closed:
+        if journal is not None and not core_of(journal).is_closed:
             return journal.read(run_id, limit=last)
         if path is not None and path.exists():
             with RunJournal(path) as again:  # in a notebook, the cell that looks often comes after the `with`

@@ -7,22 +7,19 @@ import concurrent.futures
 import logging
 import os
 import threading
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..capture.recorder import Recorder
 from ..common.arguments import Age, count, one_of, positive, seconds, text, thread
 from ..common.clock import Clock, SystemClock
 from ..common.shared_values import Shared
 from ..common.twins import run_async, run_sync
-from ..errors import FlushTimeout, JournalClosed, RunJournalError
+from ..errors import FlushTimeout, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
-from ..runs.cancellation import ashut_down, shut_down
 from ..settle import resume as _resume
 from ..stores import Store, Synchronous, open_store
 from . import dead_owners as _dead_owners
@@ -31,14 +28,11 @@ from . import follow as _follow
 from . import fork_and_exit as _process
 from . import run_display as _looking
 from . import stop as _stopping
-from .append import Appender
+from .core import JournalCore
+from .local_runs import shut_down
 from .opening import Opening
-from .ownership import new_owner
 from .replay import Replay
-from .spool import open_spool
 from .spool_recovery import SpoolReport
-from .thread_pool import ThreadPool
-from .writer import Writer
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -48,10 +42,8 @@ if TYPE_CHECKING:
 
     from ..settle.settler import Settlement
 
-logger = logging.getLogger("langchain_runjournal")
-
-_MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds before it merges and drops
 _T = TypeVar("_T")
+logger = logging.getLogger("langchain_runjournal")
 
 
 class RunJournal(Opening, Shared):
@@ -79,60 +71,31 @@ class RunJournal(Opening, Shared):
         clock: Clock | None = None,
     ) -> None:
         positive(lease=lease, busy_timeout=busy_timeout, spool_limit=spool_limit)
-        self._store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
-        self._lease, self._busy_timeout, self._spool_limit = lease, busy_timeout, int(spool_limit)
-        self._clock = clock or SystemClock()
-        self._readers = ThreadPool()
-        self._closed = False
-        try:
-            self._start(frozenset())
-        except BaseException:
-            self._store.close()
-            raise
-        self._capture = Recorder(self)
-        _process.register(self)
-
-    def _start(self, not_ours: frozenset[str]) -> None:
-        owner = new_owner(self._lease)
-        writer = Writer(self._store, owner, self._clock, None, _MEMORY_ROOM)
-        # Others must find the owner before its spool: a spool without an owner is a dead one's.
-        self._store.beat(owner)
-        try:
-            writer.dead_owners.collect()
-        except Exception:
-            logger.exception("could not import all spools of dead owners into %s; retrying later", self.url)
-        if self._store.path is not None:
-            ids = self._store.store_id, bytes.fromhex(owner.owner_id)
-            writer.appender.spool = open_spool(self._store.path, *ids, limit=self._spool_limit)
-        for run_id in not_ours:
-            writer.appender.shut_out(run_id)
-        self._writer = writer
-        self._stops = writer.stops
-        self._appender: Appender | _process.Asleep = writer.appender
-        # A journal that is dropped without close() is drained all the same, and its thread ends.
-        self._finalizer = weakref.finalize(self, writer.leave)
-        self._finalizer.atexit = False
-        writer.start()
+        store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
+        self._core = JournalCore(
+            store, clock or SystemClock(), lease=lease, busy_timeout=busy_timeout, spool_limit=int(spool_limit)
+        )
+        _process.register(self, self._core)
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
         """The URL of the store."""
-        return self._store.url
+        return self._core.store.url
 
     @property
     def owner_id(self) -> str:
         """What names this journal as the owner of its runs."""
-        return self._writer.owner.owner_id
+        return self._core.owner.owner_id
 
     @property
     def recovered(self) -> tuple[SpoolReport, ...]:
         """What this journal has found in the spools of processes that are gone, since it was opened."""
-        return tuple(self._writer.dead_owners.reports)
+        return tuple(self._core.dead_owners.reports)
 
     def __repr__(self) -> str:
-        return f"RunJournal({self.url!r}{', closed' if self._closed else ''})"
+        return f"RunJournal({self.url!r}{', closed' if self._core.is_closed else ''})"
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -143,7 +106,7 @@ class RunJournal(Opening, Shared):
         durable in the store some 20 ms later, or when `flush` returns. The first event of a run begins the run, and makes
         this journal its owner. What goes wrong is logged, and raised by the next `flush`.
         """
-        self._appender.append(event)
+        self._core.appender.append(event)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything that was appended before is durable in the store.
@@ -152,8 +115,8 @@ class RunJournal(Opening, Shared):
         for what `append` could not take, `RunFenced` when events were refused because their run belongs to somebody else,
         `FlushTimeout` after `timeout` seconds.
         """
-        self._check_open()
-        barrier = self._writer.barrier()
+        self._core.check_open()
+        barrier = self._core.writer.barrier()
         try:
             barrier.result(seconds("timeout", timeout))
         except concurrent.futures.TimeoutError:
@@ -164,8 +127,8 @@ class RunJournal(Opening, Shared):
 
     async def aflush(self, timeout: float | None = None) -> None:
         """Same as :meth:`flush`, without blocking the loop. Cancelling it harms nobody."""
-        self._check_open()
-        barrier = self._writer.barrier()
+        self._core.check_open()
+        barrier = self._core.writer.barrier()
         try:
             await asyncio.wait_for(asyncio.wrap_future(barrier), seconds("timeout", timeout))
         except (asyncio.TimeoutError, TimeoutError) as exc:
@@ -177,10 +140,10 @@ class RunJournal(Opening, Shared):
 
     def run(self, run_id: str) -> Run:
         """The run as it stands now, with all that this process has appended to it. Raises `RunNotFound`."""
-        self._check_open()
-        buffer = self._appender.buffers.get(text("run_id", run_id))
-        _follow.catch_up(self._writer, buffer is not None and bool(buffer.pend), 2 * self._busy_timeout)
-        return _looking.with_sources(self, [_follow.find(self._writer, run_id)])[0]
+        self._core.check_open()
+        buffer = self._core.appender.buffers.get(text("run_id", run_id))
+        self._core.catch_up(needed=buffer is not None and bool(buffer.pend))
+        return _looking.with_sources(self, [_follow.find(self._core, run_id)])[0]
 
     async def arun(self, run_id: str) -> Run:
         """Same as :meth:`run`, without blocking the loop."""
@@ -188,12 +151,13 @@ class RunJournal(Opening, Shared):
 
     def runs(self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50) -> list[Run]:
         """The runs of a thread, or with a status, or all; newest first. `limit=None` for every one."""
-        self._check_open()
+        self._core.check_open()
         if status is not None:
             one_of("status", status, [one.value for one in RunStatus])
         wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
-        _follow.catch_up(self._writer, self._appender.waiting > 0, 2 * self._busy_timeout)
-        return _looking.with_sources(self, self._store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit)))
+        self._core.catch_up()
+        found = self._core.store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
+        return _looking.with_sources(self, found)
 
     async def aruns(
         self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
@@ -203,7 +167,7 @@ class RunJournal(Opening, Shared):
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """The events of a run with a larger seq than `after`, in order, at most `limit`. Raises `RunNotFound`."""
-        self._check_open()
+        self._core.check_open()
         return _looking.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
 
     async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
@@ -229,13 +193,13 @@ class RunJournal(Opening, Shared):
         shows nothing that a killed process could still lose, so `after` is a safe place to come back to. A run whose owner
         has died is followed until somebody claims and ends it. Raises `RunNotFound` at the first step.
         """
-        self._check_open()
-        return _follow.follow(self._writer, self._replay(run_id, after))
+        self._core.check_open()
+        return _follow.follow(self._core, self._replay(run_id, after))
 
     def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """Same as :meth:`follow`, for ``async for``."""
-        self._check_open()
-        return _follow.afollow(self._writer, self._replay(run_id, after), self._off_loop)
+        self._core.check_open()
+        return _follow.afollow(self._core, self._replay(run_id, after), self._off_loop)
 
     def _replay(self, run_id: str, after: int) -> Replay:
         return Replay(text("run_id", run_id), count("after", after) or 0, self.url)
@@ -260,15 +224,15 @@ class RunJournal(Opening, Shared):
 
     def stop_requested(self, run_id: str) -> str | None:
         """The cause of a stop request for a run that this journal owns, or None. No I/O: ask as often as you like."""
-        return self._stops.requested(run_id)
+        return self._core.stops.requested(run_id)
 
     def on_stop(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
         """Call `callback(cause)` once when a stop is asked for a run that this journal owns; at once if it was already.
 
         It is called from whatever thread notices, so it should only set something in motion. Returns what takes it back.
         """
-        self._check_open()
-        return self._stops.add(run_id, callback)
+        self._core.check_open()
+        return self._core.stops.add(run_id, callback)
 
     def recover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
         """Settle what all dead runs of a graph left, thread by thread, oldest first: at start-up, say. One report a run.
@@ -305,7 +269,7 @@ class RunJournal(Opening, Shared):
         lives, or may live (on another machine, until its lease has run out: ask again), or when the run has ended and is
         settled. True also when it is this journal's already. Raises `RunNotFound`.
         """
-        return _dead_owners.claim(self, run_id)
+        return _dead_owners.claim(self, self._core, run_id)
 
     async def aclaim(self, run_id: str) -> bool:
         """Same as :meth:`claim`, without blocking the loop."""
@@ -353,31 +317,24 @@ class RunJournal(Opening, Shared):
         The runs take no longer than their grace, and half a minute for settling. Closing twice is fine. It is the last
         barrier, and raises what `flush` would: after a `WriteFailed`, what could not be stored waits for the next open.
         """
-        if self._closed:
+        core = self._core
+        if core.is_closed:
             return
-        if isinstance(self._appender, _process.Asleep):
+        if isinstance(core.appender, _process.Asleep):
             # A forked child that has not used it: the thread, the spool and their locks are the parent's.
-            self._closed = True
+            core.is_closed = True
             return
-        if self._appender.is_inside() or self._writer.is_current():
+        if core.must_not_wait():
             # In a signal handler in the middle of an append, or in a callback of the journal's own thread: to wait here
             # would be to wait for itself. The interpreter waits for this thread before it exits.
             threading.Thread(target=self.close, name="runjournal-close").start()
             return
-        shut_down(self)
-        self._closed = True
-        self._finalizer.detach()
-        try:
-            self._writer.close()
-        except KeyboardInterrupt:
-            self._closed = False  # not waited for to the end: close it again
-            raise
-        finally:
-            self._readers.shutdown()
+        run_sync(shut_down(core.local_runs, self.url))
+        core.close()
 
     async def aclose(self) -> None:
         """Same as :meth:`close`, without blocking the loop."""
-        await ashut_down(self)
+        await run_async(shut_down(self._core.local_runs, self.url))
         own = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="runjournal-close")
         try:
             await asyncio.get_running_loop().run_in_executor(own, self.close)
@@ -396,16 +353,5 @@ class RunJournal(Opening, Shared):
     async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         await self.aclose()
 
-    def _check_open(self) -> None:
-        if isinstance(self._appender, _process.Asleep):
-            self._appender.revive()
-        if self._closed:
-            raise JournalClosed(url=self.url, refused=self._appender.take_late())
-
     async def _off_loop(self, work: Callable[[], _T]) -> _T:
-        self._check_open()
-        try:
-            return await self._readers.run(work)
-        except RuntimeError:
-            self._check_open()  # closed in between: say so, rather than that a pool was shut down
-            raise
+        return await self._core.off_loop(work)

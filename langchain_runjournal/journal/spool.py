@@ -135,7 +135,7 @@ class Spool:
         self._spares: list[SpoolFile] = []
         self._blocked = False
         self._turn: int = 1 if after is None else after._turn + 1
-        self.file = self._make(size)
+        self.file = self._make_file(size)
         self.file.begin(self._turn)
 
     def put(self, slot: int, seq: int, at: int, type: int, payload: bytes) -> bool:
@@ -174,7 +174,7 @@ class Spool:
             if self._blocked or (not alone and self.allocated + size > self._limit):
                 return False
             try:
-                fresh = self._make(size)
+                fresh = self._make_file(size)
             except OSError as exc:
                 # Not tried again by an append: the writer does, until it succeeds.
                 self._blocked = True
@@ -201,7 +201,7 @@ class Spool:
         """Have a spare file ready, so that no append has to make one. For the writer thread, without the lock."""
         if not self._spares and self.allocated + self._size <= self._limit:
             try:
-                self._spares.append(self._make(self._size))
+                self._spares.append(self._make_file(self._size))
                 self._blocked = False
             except OSError as exc:
                 if not self._blocked:
@@ -234,7 +234,7 @@ class Spool:
         self._full, self._spares = [], []
         return [file.path for file in files]
 
-    def _make(self, size: int) -> SpoolFile:
+    def _make_file(self, size: int) -> SpoolFile:
         number = next(self._numbers)
         path = self._base.with_name(f"{self._base.name}-spool-{self._ids[1].hex()}-{number:06d}")
         file = SpoolFile(path, *self._ids, number, size, self._base)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import SpoolUnusable
+from .core import core_of
 from .ownership import living
 from .spool_reader import SpoolScan
 from .spool_recovery import SpoolReport, drain
@@ -31,11 +32,11 @@ def take_spool(journal: RunJournal, path: Path) -> SpoolReport:
     owner_id = match[1] if match else scan.header.owner_id.hex() if scan.header and scan.header.store_id else None
     if owner_id is None or scan.foreign:
         raise SpoolUnusable(path=str(path), reason="; ".join(scan.problems) or "it is empty")
-    dead_owners = journal._writer.dead_owners
-    owner = next((owner for owner in journal._store.owners() if owner.owner_id == owner_id), None)
+    dead_owners = core_of(journal).dead_owners
+    owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == owner_id), None)
     if owner_id in living or (owner is not None and not dead_owners.is_gone(owner)):
         raise SpoolUnusable(path=str(path), reason=f"its owner {owner_id} may be alive, and stores the events")
-    report = drain(journal._store, owner_id, [path], by_hand=True)
+    report = drain(core_of(journal).store, owner_id, [path], by_hand=True)
     if report.foreign:
         raise SpoolUnusable(path=str(path), reason=str(report.problem))
     return report

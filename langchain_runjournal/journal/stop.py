@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..common.arguments import one_of, seconds
-from ..common.twins import Effect, Effects, nothing, off_loop
+from ..common.twins import Effect, Effects, nothing
 from ..errors import RunAbandoned, StopTimeout, WouldDeadlock
 from ..events import CAUSES, Run, RunStatus
+from .core import core_of
 from .follow import RunWaiter
+from .waiting import off_loop
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal
@@ -27,9 +29,9 @@ def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
     if run.status == RunStatus.PAUSED:
         return run  # nobody works on it
     if not run.ended:
-        run = journal._store.request_stop(run_id, cause) or run
+        run = core_of(journal).store.request_stop(run_id, cause) or run
     if run.stop is not None and not run.ended and run.owner == journal.owner_id:
-        journal._stops.deliver(run_id, run.stop)
+        core_of(journal).stops.deliver(run_id, run.stop)
     return run
 
 
@@ -48,7 +50,7 @@ def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: floa
 
 def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effects[Run]:
     """Wait until a run has ended, or waits for a human. Raises `RunAbandoned`, and at `give_up` a `TimeoutError`."""
-    nap = RunWaiter(journal._writer, run_id)
+    nap = RunWaiter(core_of(journal), run_id)
     try:
         while True:
             yield Effect(partial(_not_here, journal, run_id), nothing)
@@ -57,7 +59,7 @@ def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effec
                 run: Run = yield off_loop(journal, partial(journal.run, run_id))
                 if _is_over(run):
                     return run
-                if (yield off_loop(journal, partial(journal._writer.dead_owners.owner_is_gone, run))):
+                if (yield off_loop(journal, partial(core_of(journal).dead_owners.owner_is_gone, run))):
                     raise RunAbandoned(run_id=run_id)
             left = _LONGEST if give_up is None else min(_LONGEST, give_up - time.monotonic())
             if left <= 0:
@@ -74,13 +76,13 @@ def _is_over(run: Run) -> bool:
 
 def _goes_on_here(journal: RunJournal, run_id: str) -> bool:
     """Whether it is one of this journal that has not ended, as far as one can see without asking the store."""
-    buffer = journal._appender.buffers.get(run_id)
+    buffer = core_of(journal).appender.buffers.get(run_id)
     return buffer is not None and not buffer.shut and not buffer.ended and not buffer.paused
 
 
 def _not_here(journal: RunJournal, run_id: str) -> None:
     """It could never end while its own event loop is blocked."""
-    started = [one for one in journal._capture.started.values() if one.run_id == run_id]
-    if started and started[0].thread == threading.get_ident() and not started[0].done.done():
+    started = core_of(journal).local_runs.named(run_id)
+    if started is not None and started.thread == threading.get_ident() and not started.done.done():
         hint = "On the event loop, await the method that begins with an a, such as `astop`"
         raise WouldDeadlock(url=journal.url, where="on the event loop of the run, which the wait blocks", hint=hint)

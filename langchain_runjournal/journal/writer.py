@@ -1,34 +1,30 @@
 """The writer thread: the one place where a journal does I/O on its own.
 
-Rule: everything that waits, waits here. It drains the intake into the store by natural batching, resolves barriers, keeps
-the owner's heartbeat, sees stop requests, collects what dead processes left, and wakes followers.
+Rule: everything that waits, waits here. The thread drains the appender into the store by natural batching, resolves
+barriers, and does its `Duties` in between.
 
 A barrier is resolved by the first batch that was *begun* after it was set, never by one that happened to be under way.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from ..common.clock import Clock
-from ..errors import EventUnusable, JournalClosed, RunFenced, RunJournalError, SeqGap, WouldDeadlock, WriteFailed
+from ..errors import EventUnusable, JournalClosed, RunFenced, SeqGap, WouldDeadlock, WriteFailed
 from ..events.segments import Segment
-from ..stores import Owner, Store
+from ..stores import Store
 from .append import Appender
 from .barrier import Barrier, fail
-from .dead_owners import DeadOwners
+from .bell import Bell
+from .duties import LOOK_FOR_OTHERS, Duties
 from .ownership import living
-from .run_buffer import RunBuffer, Waiter
-from .spool import Spool
-from .spool_watch import SpoolWatch
-from .stop_requests import Stops
+from .run_buffer import RunBuffer
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -36,8 +32,6 @@ _LINGER: Final = 0.02
 _LINGER_PER_RUN: Final = 0.0005
 _LINGER_MOST: Final = 0.07
 """How long events wait for company, in seconds: 20 ms, and up to 70 ms where a hundred runs would make thin rows."""
-_LOOK_FOR_STOPS: Final = 0.05
-_LOOK_FOR_OTHERS: Final = 0.01
 _RETRY: Final = 0.1
 _RETRY_MOST: Final = 2.0
 _STEP: Final = 64
@@ -47,29 +41,20 @@ _PORTION: Final = 1 << 20
 class Writer:
     """The thread and its duties. `start` begins it, `close` ends it, `leave` lets it end by itself."""
 
-    def __init__(self, store: Store, owner: Owner, clock: Clock, spool: Spool | None, room: int) -> None:
+    def __init__(self, store: Store, clock: Clock, appender: Appender, duties: Duties, bell: Bell) -> None:
         self.store = store
-        self.owner = owner
         self.clock = clock
-        self.appender = Appender(store.url, clock, spool, self.poke, room)
-        self.dead_owners = DeadOwners(store, clock)
-        self.watch = SpoolWatch(self.appender, self.beat, store.url)
-        self.listeners: set[Waiter] = set()
-        self.errands: deque[Callable[[], None]] = deque()
-        self.stops = Stops(self.appender)
+        self.appender = appender
+        self.duties = duties
+        self._bell = bell
         self._barriers: deque[Barrier] = deque()
-        self._wake = threading.Lock()
-        self._wake.acquire()
         self._leaving = False
         self._done = threading.Event()
         self._close_lock = threading.Lock()
         self._failure: BaseException | None = None
         self._retry = _RETRY
         self._rows = 0
-        self._seen_for_stops = self._seen_for_others = -1
-        now = clock.monotonic()
-        self._due_beat = now + owner.lease / 3
-        self._due_stops = self._due_retry = now
+        self._due_retry = clock.monotonic()
         self._thread = threading.Thread(target=self._live, name="runjournal-writer", daemon=True)
 
     def start(self) -> None:
@@ -79,11 +64,6 @@ class Writer:
     def is_current(self) -> bool:
         """Whether this is the thread itself: then it must not wait for what it would have to do."""
         return threading.current_thread() is self._thread
-
-    def poke(self) -> None:
-        """Wake the thread. Costs no I/O and does not wait."""
-        with contextlib.suppress(RuntimeError):  # it has been woken already
-            self._wake.release()
 
     def barrier(self, *, quiet: bool = False, then: Callable[[], object] | None = None) -> Barrier:
         """Ask for all that has been appended to be made durable, and for something to be done when it is."""
@@ -95,14 +75,14 @@ class Writer:
         self._barriers.append(barrier)
         if self._done.is_set():
             fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.appender.take_late()))
-        self.poke()
+        self._bell.ring()
         return barrier
 
     def leave(self) -> None:
         """End by itself once everything is stored: for a journal that was dropped without `close()`."""
         self.appender.close()
         self._leaving = True
-        self.poke()
+        self._bell.ring()
 
     def close(self) -> None:
         """Drain, and end. Raises what there is to tell: it is the last barrier."""
@@ -126,21 +106,21 @@ class Writer:
             except BaseException:
                 # Never the end of the thread: whoever waits at a barrier would wait for ever.
                 logger.exception("unexpected error in the journal writer of %s; retrying", self.store.url)
-                self._wake.acquire(timeout=_RETRY)
+                self._bell.wait(_RETRY)
         self._finish()
 
     def _turn(self) -> None:
         appender = self.appender
-        self._duties()
+        self.duties.do()
         if appender.spool is not None and self._failure is None:
             appender.spool.prepare()
         if not self._has_work():
             appender.asleep = True
             # Looked at again: an append in between has not seen that we are about to sleep.
             if not self._has_work():
-                self._wake.acquire(timeout=self._patience())
+                self._bell.wait(self._patience())
             appender.asleep = False
-        self._run_errands()
+        self.duties.run_errands()
         if self._has_work():
             self._linger()
             self._drain()
@@ -148,26 +128,22 @@ class Writer:
     def _linger(self) -> None:
         """Let events gather, unless somebody waits for them. By the real clock: it is no decision that a test may turn."""
         most = min(_LINGER_MOST, _LINGER + _LINGER_PER_RUN * self._rows)
-        deadline = time.monotonic() + (_LOOK_FOR_OTHERS if self.listeners else most)
+        deadline = time.monotonic() + (LOOK_FOR_OTHERS if self.duties.listeners else most)
         while not self._barriers and not self._leaving and (left := deadline - time.monotonic()) > 0:
-            self._wake.acquire(timeout=left)
-            self._run_errands()
+            self._bell.wait(left)
+            self.duties.run_errands()
 
     def _has_work(self) -> bool:
-        if self._barriers or self._leaving or self.errands:
+        if self._barriers or self._leaving or self.duties.errands:
             return True
         return bool(self.appender.dirty or self.appender.overflowing) and self.clock.monotonic() >= self._due_retry
 
     def _patience(self) -> float:
         """How long to sleep at most."""
-        if self.listeners:
-            return _LOOK_FOR_OTHERS
-        due = self._due_beat
-        if self.appender.live:
-            due = min(due, self._due_stops)
+        patience = self.duties.patience()
         if self.appender.dirty:
-            due = min(due, self._due_retry)
-        return max(0.001, due - self.clock.monotonic())
+            patience = min(patience, self._due_retry - self.clock.monotonic())
+        return max(0.001, patience)
 
     def _finish(self) -> None:
         """The last batch, and a clean farewell."""
@@ -185,13 +161,13 @@ class Writer:
         failed = self._failure is not None
         spool = self.appender.spool
         # What it left is nobody's from here on: the next journal on the file takes it, also one of this process.
-        living.discard(self.owner.owner_id)
+        living.discard(self.duties.owner.owner_id)
         if spool is not None:
             left = spool.close(keep=failed)
             if left:
                 logger.error("could not store all events of %s: its next open imports %s", self.store.url, left)
         if not failed:
-            self.store.forget(self.owner.owner_id)
+            self.store.forget(self.duties.owner.owner_id)
             self.store.tidy()
 
     # --- draining -----------------------------------------------------------------------------------------------------
@@ -199,13 +175,13 @@ class Writer:
     def _drain(self) -> None:
         barriers = self._take_barriers()
         failure = self._try_to_store()
-        self._run_errands()
+        self.duties.run_errands()
         if failure is not None:
-            self.watch.look()  # before anybody hears that what waits is safe from a kill
+            self.duties.watch.look()  # before anybody hears that what waits is safe from a kill
             self._note_failure(failure)
             fail(barriers, lambda: self._write_failed(failure), failure)
             return
-        self.watch.look_in_passing()
+        self.duties.watch.look_in_passing()
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
         self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()
@@ -265,7 +241,7 @@ class Writer:
     def _append(self, batch: list[tuple[RunBuffer, Segment]]) -> None:
         while batch:
             try:
-                self.store.append(self.owner.owner_id, [row for _, row in batch])
+                self.store.append(self.duties.owner.owner_id, [row for _, row in batch])
                 break
             except (RunFenced, SeqGap) as exc:
                 run_ids = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
@@ -292,8 +268,8 @@ class Writer:
         error = EventUnusable(run_id=buffer.run_id, reason=reason, refused=waiting)
         error.__cause__ = exc
         self.appender.fence(buffer, error)
-        self.appender.refused.pop(buffer.run_id, None)
-        self.appender.unusable.append(error)
+        self.appender.complaints.refused.pop(buffer.run_id, None)
+        self.appender.complaints.unusable.append(error)
 
     def _may_begin(self, buffer: RunBuffer) -> bool:
         """Whether the lane is that of a new run, or has been stored before.
@@ -310,7 +286,7 @@ class Writer:
     def _has_events(self, run_id: str) -> bool:
         found = self.store.run(run_id)
         # One that `start_run` has begun is there before its first event, and ours.
-        return found is not None and (found.last_seq > 0 or found.owner != self.owner.owner_id)
+        return found is not None and (found.last_seq > 0 or found.owner != self.duties.owner.owner_id)
 
     def _note_failure(self, exc: Exception) -> None:
         if self._failure is None:
@@ -323,7 +299,7 @@ class Writer:
 
     def _write_failed(self, exc: BaseException, *, closed: bool = False) -> WriteFailed:
         waiting, in_memory = self.appender.waiting, self.appender.waiting_in_memory
-        lost = self.appender.lost + (in_memory if closed else 0)
+        lost = self.appender.complaints.lost + (in_memory if closed else 0)
         if closed:
             waiting, in_memory = waiting - in_memory, 0
         where = f"{in_memory} of them only in memory" if in_memory else "in the spool beside it, safe from a kill"
@@ -349,57 +325,3 @@ class Writer:
                 loud = []
         for barrier in [barrier for barrier in barriers if barrier.quiet] + loud:
             barrier.open()
-
-    # --- duties -------------------------------------------------------------------------------------------------------
-
-    def _duties(self) -> None:
-        self._run_errands()
-        try:
-            self._do_what_is_due()
-        except RunJournalError as exc:
-            # The store is locked or full. Draining finds out for itself, and its barriers tell.
-            logger.warning("postponing the background duties of the journal writer of %s: %s", self.store.url, exc)
-
-    def _do_what_is_due(self) -> None:
-        now = self.clock.monotonic()
-        if self.listeners:
-            self._look_for_others()
-        if now >= self._due_stops:
-            self._due_stops = now + _LOOK_FOR_STOPS
-            self._look_for_stops()
-        if now >= self._due_beat:
-            self._due_beat = now + self.owner.lease / 3
-            self.watch.look(again=True)
-            self.beat()
-            self.dead_owners.collect()
-            # Text that is stored does not stay in a spool file for longer: another process may delete its run.
-            self.appender.turn_over(only_if_ready=True)
-            if self.appender.spool is not None:
-                self.appender.spool.release()
-
-    def _run_errands(self) -> None:
-        while self.errands:
-            try:
-                self.errands.popleft()()
-            except Exception:
-                logger.exception("a task of the journal writer of %s failed; a follower polls instead", self.store.url)
-
-    def _look_for_others(self) -> None:
-        version = self.store.changed()
-        if version != self._seen_for_others:
-            self._seen_for_others = version
-            for waiter in list(self.listeners):
-                waiter.wake()
-
-    def _look_for_stops(self) -> None:
-        version = self.store.changed()
-        if version == self._seen_for_stops:
-            return
-        self._seen_for_stops = version
-        for run_id, cause in self.store.stops(self.owner.owner_id).items():
-            self.stops.deliver(run_id, cause)
-
-    def beat(self) -> None:
-        """One heartbeat."""
-        self.owner = replace(self.owner, beats=self.owner.beats + 1)
-        self.store.beat(self.owner)

@@ -17,11 +17,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..capture.graph_identity import identity_of
-from ..common.twins import Effect, Effects, Pending, off_loop, run_shielded, wait_for
+from ..capture.recorder import recorder_of
+from ..common.twins import Effect, Effects, Pending, run_shielded, wait_for
 from ..errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from ..events import Event, Run, RunStatus
 from ..journal import stop as _stopping
+from ..journal.core import core_of
+from ..journal.extensions import Extension
 from ..journal.run_display import unsettled
+from ..journal.waiting import off_loop
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -48,11 +52,29 @@ class Waiting(Pending):
         self.done.set_result(None)
 
 
+class Lines(Extension):
+    """Those who wait, of one journal."""
+
+    def __init__(self) -> None:
+        self.last: dict[tuple[str, str], Waiting] = {}
+        """By graph and thread, the last of them."""
+
+    def after_fork(self) -> None:
+        """In a child: all of them are the parent's."""
+        self.last.clear()
+
+
+def lines_of(journal: RunJournal) -> Lines:
+    """Return the lines of a journal."""
+    return core_of(journal).extensions.get(Lines, Lines)
+
+
 class Admission:
     """The place of a run on its thread."""
 
     def __init__(self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]]) -> None:
         self._journal = journal
+        self._core = core_of(journal)
         self._run = run
         self._about = about
         """Its metadata, looked up when it begins."""
@@ -64,7 +86,7 @@ class Admission:
         if if_busy == "reject" or self._run.thread_id is None:
             yield from self._take(if_busy)
             return
-        line = self._journal._capture.waiting
+        line = lines_of(self._journal).last
         key, mine = (identity_of(self._run).key, self._run.thread_id), Waiting()
         before, line[key] = line.get(key), mine
         mine.done.add_done_callback(lambda _: line.pop(key) if line.get(key) is mine else None)
@@ -126,13 +148,13 @@ class Admission:
 
     def _is_dead(self, run: Run) -> bool:
         """Whether nobody works on it: it is settled before the next one begins."""
-        is_idle = self._journal._capture.threads.is_idle(str(run.thread_id), run.run_id)
-        return is_idle or self._journal._writer.dead_owners.owner_is_gone(run)
+        is_idle = recorder_of(self._journal).threads.is_idle(str(run.thread_id), run.run_id)
+        return is_idle or self._core.dead_owners.owner_is_gone(run)
 
     def _begin(self, besides: list[str]) -> Effects[bool]:
         try:
             begin = partial(self._begin_here, besides)
-            has_begun: bool = yield Effect(begin, lambda: run_shielded(self._journal._off_loop(begin)))
+            has_begun: bool = yield Effect(begin, lambda: run_shielded(self._core.off_loop(begin)))
             return has_begun
         except BaseException:
             # Cancelled in the middle: the run may have begun, and nobody would ever end it.
@@ -142,10 +164,10 @@ class Admission:
             raise
 
     def _begin_here(self, besides: list[str]) -> bool:
-        if self._journal._capture.is_closing:
+        if self._core.local_runs.is_closing:
             raise JournalClosing(url=self._journal.url)
-        run = replace(self._run, started_at=self._journal._clock.wall() / 1000, metadata=self._about())
-        in_the_way = self._journal._store.begin(run, besides)
+        run = replace(self._run, started_at=self._core.clock.wall() / 1000, metadata=self._about())
+        in_the_way = self._core.store.begin(run, besides)
         if self._run.run_id in in_the_way:
             raise InvalidArgument(
                 name='config["run_id"]', expected="an id that no run of the journal has", value=self._run.run_id
@@ -162,7 +184,7 @@ class Admission:
             is_ours, self._is_taken = self._is_taken, False
         if is_ours:
             try:
-                self._journal._store.withdraw(self._run.run_id, str(self._run.owner))
+                self._core.store.withdraw(self._run.run_id, str(self._run.owner))
             except Exception:
                 logger.exception("could not withdraw run %s, which has not begun; recording its end", self._run.run_id)
                 data = {"status": "interrupted", "cause": "disconnect"}

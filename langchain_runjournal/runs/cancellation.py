@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from ..common.twins import Effects, run_async, run_sync, wait_for
 from ..events import CONTINUES, Run
+from ..journal.core import core_of
 
 if TYPE_CHECKING:
     from ..capture.call_tree import Node, Root
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
-_SETTLING: Final = 30.0
-"""Seconds that a shutdown gives to settlements, once the grace of all runs is over."""
 _TO_LEAVE: Final = 0.1
 """Seconds that LangGraph gets in any case, to end what lets itself be cancelled."""
 _AGAIN: Final = 1.0
@@ -40,6 +38,7 @@ class RunControl:
         self, journal: RunJournal, run_id: str, graph: Identity, thread_id: str | None, grace: float, timeout: float | None
     ) -> None:
         self.journal = journal
+        self._core = core_of(journal)
         self.run_id = run_id
         self.graph = graph
         self.thread_id = thread_id
@@ -72,7 +71,7 @@ class RunControl:
 
     def _arm(self) -> None:
         if not self.done.done():
-            self._disarm.append(self.journal._stops.add(self.run_id, self._on_stop))
+            self._disarm.append(self._core.stops.add(self.run_id, self._on_stop))
             if self._timeout is not None:
                 self._disarm.append(self._loop.call_later(self._timeout, self.ask, "timeout").cancel)
 
@@ -83,7 +82,7 @@ class RunControl:
 
     def ask(self, cause: str) -> None:
         """Ask it to stop, from anywhere. The first cause stays."""
-        self.journal._stops.deliver(self.run_id, cause)
+        self._core.stops.deliver(self.run_id, cause)
 
     def _on_stop(self, cause: str) -> None:
         """It has been asked to, on whatever thread."""
@@ -125,57 +124,3 @@ class RunControl:
     def patience(self) -> float:
         """How long its threads may still go on before it is settled, in seconds."""
         return max(0.0, self._deadline - time.monotonic()) if self.is_asked else self.grace
-
-
-class RunningThreads:
-    """What still goes on in other threads when a run has ended: nobody can interrupt it there."""
-
-    thread = 0
-
-    def __init__(self, nodes: Iterable[Node], here: int) -> None:
-        self._keys = {node.key for node in nodes if node.thread != here}
-        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self.closed(0)
-
-    def closed(self, key: int) -> None:
-        """One of them has come to its end. Under the lock of the tracker."""
-        self._keys.discard(key)
-        if not self._keys and not self.done.done():
-            self.done.set_result(None)
-
-
-def _shut_down(journal: RunJournal) -> Effects[None]:
-    going: list[RunControl] = []
-
-    def no_more() -> None:
-        journal._capture.is_closing = True
-        going.extend(journal._capture.started.values())
-
-    journal._capture.tracker.do(no_more)
-    for one in going:
-        one.ask("shutdown")
-    give_up = time.monotonic() + max((one.grace for one in going), default=0.0) + _SETTLING
-    for one in going:
-        if not (yield wait_for(one, max(0.0, give_up - time.monotonic()))):
-            logger.error(
-                "closing the journal %s while run %s is still running: the next message of its thread settles the run, or"
-                " RunJournal.recover. Await aclose() on the event loop of the run, before that loop ends",
-                journal.url,
-                one.run_id,
-            )
-
-
-def shut_down(journal: RunJournal) -> None:
-    """Stop all runs that this process has started, and wait until they are settled."""
-    run_sync(_shut_down(journal))
-
-
-async def ashut_down(journal: RunJournal) -> None:
-    """Same as `shut_down`, without blocking the loop."""
-    await run_async(_shut_down(journal))
-
-
-def refuse(node: Node | None) -> None:
-    """Nothing of a stopped run goes on: what begins in it, or speaks, is cancelled there, in whatever thread it is."""
-    if node is not None and node.root.started is not None and node.root.started.refuses:
-        raise asyncio.CancelledError(f"run {node.root.run_id} was stopped")

@@ -25,6 +25,8 @@ from ..common.arguments import options as known_options
 from ..common.twins import begin, run_async
 from ..errors import InvalidArgument, JournalClosing, RunNotFound
 from ..events import Cause, Event, Run, RunStatus
+from ..journal.core import core_of
+from ..journal.extensions import Extension
 from ..settle.attach import attach, check_graph, handlers_of
 from ..settle.resume import TAKES_UP
 from ..settle.saver import JournalSaver
@@ -219,17 +221,29 @@ def _attached(
             hint = "The graph is not attached: give its journal here, or use attach(graph, journal) first"
             raise InvalidArgument(name="journal", expected="a RunJournal", value=None, hint=hint)
         journal = journals[-1]
-    journal._check_open()
+    core_of(journal).check_open()
     if journal in journals:
         return graph, journal
     if journals:
         raise InvalidArgument(name="journal", expected=f"{journals[-1]!r}, to which the graph is attached", value=journal)
     # Once: two attached copies would not know of each other's writes in the background.
-    known = journal._capture.attached
+    known = copies_of(journal).attached
     if graph not in known:
         known[graph] = attach(graph, journal)
     known[graph].checkpointer = graph.checkpointer  # which may have been set since
     return known[graph], journal
+
+
+class Copies(Extension):
+    """The attached copies of graphs that were started without being attached."""
+
+    def __init__(self) -> None:
+        self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def copies_of(journal: RunJournal) -> Copies:
+    """Return the attached copies of a journal."""
+    return core_of(journal).extensions.get(Copies, Copies)
 
 
 def _run_id(settings: RunnableConfig) -> str:

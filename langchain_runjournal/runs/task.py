@@ -19,6 +19,7 @@ from ..capture.callback_data import error_text
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
 from ..events import run_state as _fold
+from ..journal.core import core_of
 from ..settle.attach import handlers_of
 from .cancellation import RunControl
 from .chunk_pipe import Pipe
@@ -38,20 +39,14 @@ class Task:
         self._graph = graph
         self._started = started
         self._journal = started.journal
+        self._runs = core_of(started.journal).local_runs
         self._error: BaseException | None = None
         self._key = UUID(started.run_id).int
         self._began_at = time.time()
 
     def register(self) -> bool:
         """Whether it may begin: not on a journal that is being closed."""
-        capture = self._journal._capture
-
-        def may_begin() -> None:
-            if not capture.is_closing:
-                capture.started[self._key] = self._started
-
-        capture.tracker.do(may_begin)
-        return self._key in capture.started
+        return self._runs.register(self._key, self._started)
 
     async def run(self, input: Any, config: Any, options: dict[str, Any]) -> None:
         """All of it."""
@@ -121,7 +116,7 @@ class Task:
         return _fold.advance(run, Event(run_id=run.run_id, kind="run.end", data=ending, at=time.time()))
 
     def _give_back(self, run: Run | None) -> None:
-        self._journal._capture.started.pop(self._key, None)
+        self._runs.remove(self._key)
         self._started.disarm()
         if run is None:
             try:

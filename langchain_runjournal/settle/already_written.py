@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..common.twins import Effects, off_loop
+from ..common.twins import Effects
 from ..journal.run_display import read_if_there
+from ..journal.waiting import off_loop
 from ..messages.loading import as_messages
 from .plan import holds
 from .resumed_tasks import about_run

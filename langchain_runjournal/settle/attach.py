@@ -16,15 +16,19 @@ from ..capture.call_tree import key_of
 from ..capture.calling_graph import Caller, attached_caller
 from ..capture.handler import JournalCallbackHandler
 from ..capture.lessons import get_to_know
+from ..capture.recorder import recorder_of
 from ..capture.thread_slots import ThreadSlot
 from ..common.arguments import choice
 from ..common.shared_values import Shared
 from ..common.twins import Effects, begin, context_without_run, run_async, run_shielded, run_sync
 from ..errors import InvalidArgument, NotAttachable
+from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ..messages.answers import Answers
 from .attached_graph import attachments_of, with_attachments
 from .attachment import Attachment, Settle
+from .graph_thread import MessagesChannel
+from .saver import JournalSaver
 from .schedule import SettlementSchedule
 from .settler import warn_of
 
@@ -77,7 +81,8 @@ def attach(
     if not isinstance(refuse_cut_calls, bool):
         raise InvalidArgument(name="refuse_cut_calls", expected="True or False", value=refuse_cut_calls)
     handler.refuses_cut = refuse_cut_calls
-    get_to_know(graph, journal, answers)
+    keeps_messages = hasattr(graph, "builder") and MessagesChannel(graph).channel is not None
+    get_to_know(graph, journal, answers, keeps_messages=keeps_messages)
     mine = Attachment(graph, journal, handler, settle)
     mine.handlers += [_SettlesNow(mine), _SettlesLater(mine)]
     # Attached twice to one journal, it would record and settle each run twice.
@@ -121,7 +126,7 @@ class _Settling(Shared, BaseCallbackHandler):
         self.journal = attachment.journal
         self._attachment = attachment
         self._mode = attachment.mode
-        self._capture = self.journal._capture
+        self._capture = recorder_of(self.journal)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Settling:
         return self  # in a config that a program copies
@@ -139,7 +144,7 @@ class _Settling(Shared, BaseCallbackHandler):
         if node is None or caller is None or not self._is_ours(caller) or node.root.turn is not None:
             return None  # a part of a run, or that of another graph
         self._attachment.see(caller)
-        if caller.saver is None or caller.thread_id is None:
+        if not isinstance(caller.saver, JournalSaver) or caller.thread_id is None:
             return None
         turns = self._attachment.turns(caller.graph, caller.saver)
         turn = ThreadSlot(caller.thread_id, caller.identity, turns, self._mode, node.key)
@@ -189,7 +194,7 @@ class _Settling(Shared, BaseCallbackHandler):
         return turns.conclude(key)
 
     def _is_in_the_middle(self) -> bool:
-        return self.handler.journal._appender.is_inside()
+        return core_of(self.handler.journal).appender.is_inside()
 
 
 class _SettlesNow(_Settling):

@@ -16,22 +16,21 @@ from langgraph._internal._config import ensure_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
+from ..capture.calling_graph import ATTACHMENTS, TASK
+
 if TYPE_CHECKING:
     from .attachment import Attachment
 
 _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
 
-TASK: Final = "__pregel_task_id"
-"""What the config of a graph has that runs as a task of another one, and so on that one's thread."""
 LENT: Final = "__pregel_checkpointer"
 """The checkpointer that the caller of a graph lends it: a graph around it, or a server."""
-_OURS: Final = "_runjournal_attachments"
-_DROPPED: Final = ("__orig_class__", _OURS)
+_DROPPED: Final = ("__orig_class__", ATTACHMENTS)
 
 
 def attachments_of(graph: object) -> tuple[Attachment, ...]:
     """What a graph is attached with, one for each journal."""
-    found: tuple[Attachment, ...] = getattr(graph, "__dict__", {}).get(_OURS, ())
+    found: tuple[Attachment, ...] = getattr(graph, "__dict__", {}).get(ATTACHMENTS, ())
     return found
 
 
@@ -42,7 +41,7 @@ def with_attachments(graph: _G, attachments: Sequence[Attachment]) -> _G:
     # Not by its `copy`: that calls `__init__`, and loses what `compile` has set since.
     new.__dict__.update({key: value for key, value in graph.__dict__.items() if key not in _DROPPED})
     if attachments:
-        new.__dict__[_OURS] = tuple(attachments)
+        new.__dict__[ATTACHMENTS] = tuple(attachments)
     new.checkpointer = graph.checkpointer
     return cast("_G", new)
 
@@ -80,7 +79,7 @@ def _class_over(plain: type[Any]) -> type[Any]:
     def copy(self: Any, update: dict[str, Any] | None = None) -> Any:
         attributes = {key: value for key, value in self.__dict__.items() if key not in _DROPPED}
         new = type(self)(**{**attributes, **(update or {})})
-        new.__dict__[_OURS] = attachments_of(self)
+        new.__dict__[ATTACHMENTS] = attachments_of(self)
         new.checkpointer = new.checkpointer  # the constructor has set it before they were there
         return new
 

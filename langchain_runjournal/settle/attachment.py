@@ -16,6 +16,7 @@ from ..common.shared_values import Shared
 from .graph_thread import GraphThreads
 from .saver import JournalSaver
 from .schedule import SettlementSchedule
+from .settlements import settlements_of
 from .settler import Settler
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Attachment(Shared):
         """What a call of the graph is given."""
         self.identities = {identity(graph)}
         """What its copies are called: a server gives them names of its own."""
-        journal._capture.attachments.add(self)
+        settlements_of(journal).attachments.add(self)
         self._savers: weakref.WeakValueDictionary[int, JournalSaver] = weakref.WeakValueDictionary()
         self._turns: dict[int, tuple[JournalSaver, SettlementSchedule]] = {}
         self._told: set[str] = set()

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..events import GRAPH, Event, Run, RunStatus
-from ..journal.tool_evidence import Call, Evidence
 from ..messages import transcript as _transcript
 from ..messages.loading import load
 from ..messages.message_data import Data
+from ..messages.tool_evidence import Call, Evidence
 from ..messages.tool_pairs import walk
 from ..messages.tool_requests import Request
 from ..messages.tool_results import CallKnowledge

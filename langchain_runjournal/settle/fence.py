@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..common.twins import Effects, make_durable, off_loop
+from ..capture.recorder import recorder_of
+from ..common.twins import Effects
 from ..errors import CheckpointFenced, RunFenced
 from ..events import Run
+from ..journal.core import core_of
+from ..journal.waiting import make_durable, off_loop
 
 if TYPE_CHECKING:
     from ..capture.call_tree import Root
@@ -38,7 +41,7 @@ def ready_to_write(
         tell(problem)
         if question is None:
             return
-        if problem is not None and not journal._closed:
+        if problem is not None and not core_of(journal).is_closed:
             yield off_loop(journal, question)  # reading waits for no lock that writing waits for
         if question.is_fenced:
             raise CheckpointFenced(thread_id=thread_id, run_ids=run_ids)
@@ -48,7 +51,7 @@ def ready_to_write(
 
 def why_not_ours(journal: RunJournal, run: Run) -> str | None:
     """Why this journal does not settle a run that it began: it belongs to another one by now. None for any other run."""
-    buffer = journal._appender.buffers.get(run.run_id)
+    buffer = core_of(journal).appender.buffers.get(run.run_id)
     is_taken = buffer is not None and buffer.seq > 0 and run.owner not in (None, journal.owner_id)
     return "another process has taken it over, and settles it" if is_taken else None
 
@@ -66,14 +69,14 @@ class Question:
     """Whether some runs are fenced, for the store. Call it where it may block; it does not raise."""
 
     def __init__(self, journal: RunJournal, run_ids: list[str]) -> None:
-        self._journal = journal
+        self._core = core_of(journal)
         self._run_ids = run_ids
         self._asked = float("inf")
         self.is_fenced = False
 
     def __call__(self) -> None:
         """Ask."""
-        self._asked = self._journal._clock.monotonic()
+        self._asked = self._core.clock.monotonic()
         try:
             self.is_fenced = all(self._is_fenced(run_id) for run_id in self._run_ids)
         except Exception:  # noqa: BLE001 - the store cannot be read: the barrier has told of it, or the next one does
@@ -83,23 +86,23 @@ class Question:
     def is_fresh(self) -> bool:
         """Whether nothing has held us up since the answer for so long that it may be wrong: while a process stands still, it
         beats no heart, and after a lease it is taken for gone."""
-        return self._journal._clock.monotonic() - self._asked < self._journal._lease / 3
+        return self._core.clock.monotonic() - self._asked < self._core.lease / 3
 
     def _is_fenced(self, run_id: str) -> bool:
-        journal = self._journal
-        buffer = journal._appender.buffers.get(run_id)
+        core = self._core
+        buffer = core.appender.buffers.get(run_id)
         if buffer is not None and isinstance(buffer.shut, RunFenced):
             return True
-        owner_of = getattr(journal._store, "owner_of", None)
+        owner_of = getattr(core.store, "owner_of", None)
         if owner_of is None:
-            run = journal._store.run(run_id)
-            owner = None if run is None else run.owner or journal.owner_id
+            run = core.store.run(run_id)
+            owner = None if run is None else run.owner or core.owner.owner_id
         else:
             owner = owner_of(run_id)
         if owner is None:
             # Deleted, if anything of it has ever been stored: the thread was deleted with it, and must not come back.
             return buffer is not None and buffer.base > 0
-        return bool(owner != journal.owner_id)
+        return bool(owner != core.owner.owner_id)
 
 
 def _writing(saver: JournalSaver, thread_id: str, config: Mapping[str, Any]) -> list[Root]:
@@ -108,7 +111,7 @@ def _writing(saver: JournalSaver, thread_id: str, config: Mapping[str, Any]) -> 
     LangGraph hands the config of a call on to the checkpointer as it is, and so its callbacks: the very object that its run
     was begun with, or in a graph inside of it those of the task around.
     """
-    capture = saver.journal._capture
+    capture = recorder_of(saver.journal)
     callbacks = config.get("callbacks")
     found = capture.threads.called_with(thread_id, callbacks)
     if found is None:

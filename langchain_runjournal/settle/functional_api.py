@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from langgraph.func import entrypoint
 
+from ..capture.calling_graph import PREVIOUS
 from ..common.twins import Effect
 from ..messages.forms import element_of, plain
 
 if typing.TYPE_CHECKING:
     from langgraph.pregel import Pregel
 
-PREVIOUS: Final = "__previous__"
 END: Final = "__end__"
 _MESSAGES: Final = "messages"
 

@@ -10,10 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..capture.graph_identity import identity_of
-from ..common.twins import Effects, off_loop
+from ..common.twins import Effects
 from ..events import Run
 from ..journal.run_display import read_if_there
+from ..journal.waiting import off_loop
 from .graph_thread import GraphThreads
+from .settlements import settlements_of
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -52,7 +54,7 @@ class GraphRuns:
         theirs, mine = identity_of(run), self._threads.identity
         if theirs.is_exactly(mine):
             return None
-        if any(theirs in one.identities for one in list(self._journal._capture.attachments)):
+        if any(theirs in one.identities for one in list(settlements_of(self._journal).attachments)):
             return _ATTACHED.format(theirs.name)
         return None if theirs.is_named or adopt else _AMBIGUOUS.format(theirs.name)
 

@@ -16,11 +16,12 @@ from langgraph.channels.base import BaseChannel
 from langgraph.pregel import Pregel
 from langgraph.types import Overwrite, StateUpdate
 
+from ..capture.calling_graph import PREVIOUS
 from ..capture.graph_identity import identity, is_own, own_channels
 from ..common.twins import Effect
 from ..messages import forms as _forms
 from .attached_graph import with_attachments
-from .functional_api import END, PREVIOUS, Saved, function_of, reading
+from .functional_api import END, Saved, function_of, reading
 from .inapplicable_step import state_of
 from .saver import JournalSaver
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ..common.twins import Effects, off_loop
+from ..capture.recorder import recorder_of
+from ..common.twins import Effects
 from ..events import GRAPH, PROBLEM, Run, RunStatus
+from ..journal.core import core_of
 from ..journal.run_display import read_if_there, unsettled
+from ..journal.waiting import off_loop
 from .graph_runs import GraphRuns
+from .settlements import settlements_of
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -44,14 +48,16 @@ class Order:
 
     def __init__(self, journal: RunJournal, runs: GraphRuns) -> None:
         self._journal = journal
+        self._core = core_of(journal)
         self._runs = runs
-        self._threads = journal._capture.threads
+        self._settlements = settlements_of(journal)
+        self._threads = recorder_of(journal).threads
 
     def hold(self, run: Run, before_run: str | None, older: Older) -> Effects[Verdict | None]:
         """Why a run is not settled now, or needs not be; None if it is to be settled. `before_run`: one that is about to
         begin, and has not touched the thread yet."""
         others = yield off_loop(self._journal, partial(self._journal.runs, run.thread_id))
-        if (yield off_loop(self._journal, partial(self._journal._store.run, run.run_id))) is None:
+        if (yield off_loop(self._journal, partial(self._core.store.run, run.run_id))) is None:
             others = []  # the store could not be told of it yet, and so of none that came after it
         place = next((place for place, other in enumerate(others) if other.run_id == run.run_id), len(others))
         newer = others[:place]
@@ -73,15 +79,15 @@ class Order:
 
     def _holds(self, other: Run, older: Older) -> Effects[bool]:
         has_graph = GRAPH in other.metadata
-        if self._threads.has_passed(other.run_id) or not self._runs.are_of(other) or PROBLEM in other.metadata:
+        if self._settlements.has_passed(other.run_id) or not self._runs.are_of(other) or PROBLEM in other.metadata:
             return False
         if self._runs.refuse(other, adopt=True) is not None:
             return False  # another graph settles it, which is attached here as well
-        buffer = self._journal._appender.buffers.get(other.run_id)
+        buffer = self._core.appender.buffers.get(other.run_id)
         if buffer is not None and buffer.ended and other.status == RunStatus.RUNNING:
             return False  # the store could not be told of its end yet
         if older != "all" or not has_graph:
-            is_free = partial(self._journal._writer.dead_owners.owner_is_gone, other)
+            is_free = partial(self._core.dead_owners.owner_is_gone, other)
             is_taken = other.status == RunStatus.RUNNING and not (yield off_loop(self._journal, is_free))
             # While a run that only a handler records goes on, the journal cannot tell whether it writes the thread.
             if is_taken != (older == "taken") or (is_taken and not has_graph):
@@ -100,11 +106,11 @@ class Order:
             if self._threads.waits(str(run.thread_id), other.run_id):
                 continue  # for this
             if other.status == RunStatus.RUNNING:
-                is_free = partial(self._journal._writer.dead_owners.owner_is_gone, other)
+                is_free = partial(self._core.dead_owners.owner_is_gone, other)
                 if (yield off_loop(self._journal, is_free)) or (yield from self._waits_elsewhere(other)):
                     continue
                 # It may have ended since it was listed, and have been pruned.
-                found = yield off_loop(self._journal, partial(self._journal._store.run, other.run_id))
+                found = yield off_loop(self._journal, partial(self._core.store.run, other.run_id))
                 if found is None:
                     continue
                 if found.status == RunStatus.RUNNING:

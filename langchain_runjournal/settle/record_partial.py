@@ -16,9 +16,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
 from ..common.arguments import one_of, thread
-from ..common.twins import Effects, context_without_run, off_loop, run_async, run_shielded, run_sync
+from ..common.twins import Effects, context_without_run, run_async, run_shielded, run_sync
 from ..errors import InvalidArgument, NoMessages
 from ..events import CAUSES, Cause, RunStatus
+from ..journal.core import core_of
+from ..journal.waiting import off_loop
 from ..messages.forms import known_again
 from ..messages.loading import as_messages, load
 from ..messages.marks import origin_of
@@ -88,7 +90,7 @@ def _is_busy(saver: JournalSaver, thread_id: str) -> Effects[bool]:
     runs = yield off_loop(saver.journal, partial(saver.journal.runs, thread_id, None, 10))
     for run in runs:
         if run.status == RunStatus.RUNNING and not (
-            yield off_loop(saver.journal, partial(saver.journal._writer.dead_owners.owner_is_gone, run))
+            yield off_loop(saver.journal, partial(core_of(saver.journal).dead_owners.owner_is_gone, run))
         ):
             return True
     return bool(runs) and runs[0].status == RunStatus.PAUSED

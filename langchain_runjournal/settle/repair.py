@@ -13,9 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..capture import callback_data as _translate
-from ..common.twins import Effects, off_loop
-from ..journal.tool_evidence import Call, look_up
+from ..common.twins import Effects
+from ..journal.tool_history import look_up
+from ..journal.waiting import off_loop
 from ..messages.loading import as_messages
+from ..messages.tool_evidence import Call
 from ..messages.tool_requests import Request
 from ..messages.tool_results import CallKnowledge
 from .graph_thread import CLEAR, GraphThreads, MessagesChannel

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..common.twins import Effects, off_loop
+from ..common.twins import Effects
 from ..events import DELTA, Event, Run
 from ..journal.run_display import read_if_there
+from ..journal.waiting import off_loop
 from ..messages import transcript as _transcript
 from .evidence import SettlementEvidence
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from ..capture.recorder import recorder_of
+from ..capture.thread_slots import current_loop
 from ..common.arguments import seconds, thread
 from ..common.twins import run_async, run_sync
 from ..errors import InvalidArgument
@@ -206,7 +208,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         try:
             asked = config["configurable"]
             if not asked.get("checkpoint_ns"):
-                self.journal._capture.checkpoint(self, _thread(config), "base", asked.get("checkpoint_id"))
+                recorder_of(self.journal).checkpoint(self, _thread(config), "base", asked.get("checkpoint_id"))
         except Exception:
             logger.exception("could not report a checkpoint to the journal")
 
@@ -219,21 +221,21 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             if config["configurable"].get("checkpoint_ns"):
                 return
             if metadata.get("source") == "loop":
-                self.journal._capture.applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
+                recorder_of(self.journal).applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
             elif metadata.get("source") == "input":
-                self.journal._capture.checkpoint(self, _thread(config), "stored", checkpoint["id"])
+                recorder_of(self.journal).checkpoint(self, _thread(config), "stored", checkpoint["id"])
         except Exception:
             logger.exception("could not report a checkpoint to the journal")
 
-    def is_same(self, other: JournalSaver) -> bool:
+    def is_same(self, other: object) -> bool:
         """Whether both are one to its users: LangGraph makes copies of its own."""
-        return self._pending_writes is other._pending_writes
+        return isinstance(other, JournalSaver) and self._pending_writes is other._pending_writes
 
     def drained(self, thread_id: str, timeout: float | None) -> bool:
         """Wait until nothing is being written to a thread by this saver, or about to be: True. False after `timeout`
         seconds, and at once where waiting would be in vain: on the thread of the event loop that has to do the writing.
         """
-        drain = WriteDrain(self._pending_writes, str(thread_id), seconds("timeout", timeout), here=_running_loop())
+        drain = WriteDrain(self._pending_writes, str(thread_id), seconds("timeout", timeout), here=current_loop())
         for futures, patience in drain.waits():
             concurrent.futures.wait(futures, patience)
         return drain.quiet
@@ -272,14 +274,14 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         asked, thread_id = config.get("configurable") or {}, _thread(config)
         if any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
             return None
-        found: CheckpointTuple | None = self.journal._capture.take_read(self, thread_id)
+        found: CheckpointTuple | None = recorder_of(self.journal).take_read(self, thread_id)
         return found
 
     def _resumed(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
         """Tell the journal if a run goes on from a checkpoint that it has asked for."""
         try:
             if found is not None and _place(config) is not config:
-                self.journal._capture.checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
+                recorder_of(self.journal).checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
         except Exception:
             logger.exception("could not report a checkpoint to the journal")
         return found
@@ -357,13 +359,6 @@ def _enter(name: str) -> Any:
         return self
 
     return aenter if name == "__aenter__" else enter
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _tell_of_failure(thread_id: str, task: asyncio.Task[tuple[Any, Exception | None]]) -> None:

@@ -17,25 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
 
+from ..capture.recorder import recorder_of
 from ..capture.run_endings import standing
 from ..capture.thread_slots import ThreadSlot
-from ..common.twins import (
-    Effect,
-    Effects,
-    context_without_run,
-    make_durable,
-    off_loop,
-    run_async,
-    run_shielded,
-    run_sync,
-    wait_for,
-)
+from ..common.twins import Effect, Effects, context_without_run, run_async, run_shielded, run_sync, wait_for
 from ..errors import InvalidArgument, RunNotFound
 from ..events import GRAPH, Event, Run, RunStatus
+from ..journal.core import core_of
 from ..journal.run_display import read_what_is_left, unsettled
-from ..journal.tool_evidence import Evidence
+from ..journal.waiting import make_durable, off_loop
+from ..messages.tool_evidence import Evidence
 from .graph_thread import GraphThreads
 from .order import BEHIND, Older, by_thread
+from .settlements import settlements_of
 from .settler import Settlement, Settler
 
 if TYPE_CHECKING:
@@ -67,8 +61,10 @@ class SettlementSchedule:
 
     def __init__(self, journal: RunJournal, settler: Settler) -> None:
         self._journal = journal
-        self._capture = journal._capture
+        self._core = core_of(journal)
+        self._capture = recorder_of(journal)
         self._settler = settler
+        self._settlements = settlements_of(journal)
         self._told: set[str] = set()
         """The runs of other graphs that the log has named."""
 
@@ -163,7 +159,7 @@ class SettlementSchedule:
         """Settle an earlier run of the thread before a new one begins, unless it goes on. If somebody else settles it, that
         is waited for."""
         while True:
-            with self._capture.threads.hand(run.run_id) as other:
+            with self._settlements.hand(run.run_id) as other:
                 if other is None:
                     if self._goes_on(run):
                         return
@@ -204,7 +200,7 @@ class SettlementSchedule:
             if run.status != RunStatus.RUNNING:
                 continue
             if run.run_id != run_id and not self._capture.threads.waits(thread_id, run.run_id):
-                is_dead = self._off(partial(self._journal._writer.dead_owners.owner_is_gone, run))
+                is_dead = self._off(partial(self._core.dead_owners.owner_is_gone, run))
                 if self._goes_on(run) or not (yield is_dead):
                     return False
         return True
@@ -226,7 +222,7 @@ class SettlementSchedule:
 
     def _wait_for_others(self, turn: ThreadSlot) -> Effects[None]:
         if any(other.is_lost() for _, other in self._capture.threads.others(turn)):
-            self._capture.tracker.do(self._capture.give_up_idle)
+            self._capture.end_idle_runs()
         for root, other in self._capture.threads.others(turn):
             give_up = time.monotonic() + _SETTLING
             while True:
@@ -253,7 +249,7 @@ class SettlementSchedule:
         tells whether an owner lives (another container), the next beat is waited for, or the end of its lease.
         """
         began = time.monotonic()
-        beats = yield self._off(partial(self._journal._writer.dead_owners.beats_in_doubt, run))
+        beats = yield self._off(partial(self._core.dead_owners.beats_in_doubt, run))
         warn_at: float | None = began + _SETTLING
         while not (yield self._off(partial(self._journal.claim, run.run_id))):
             run = yield self._off(partial(self._journal.run, run.run_id))
@@ -262,9 +258,7 @@ class SettlementSchedule:
                 return run.ended and not run.done
             if turn.leaves:
                 return False
-            lives = beats is None or beats != (
-                yield self._off(partial(self._journal._writer.dead_owners.beats_in_doubt, run))
-            )
+            lives = beats is None or beats != (yield self._off(partial(self._core.dead_owners.beats_in_doubt, run)))
             if run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD:
                 logger.warning(_GOES_ON, run.run_id, turn.thread_id)
                 return False  # it has its first owner, who lives
@@ -284,7 +278,7 @@ class SettlementSchedule:
             result = yield from settle(older="all" if new_run is None else "left")
         except BaseException:
             # The loop is torn down, say. Claimed and not ended, it would look as if it went on.
-            if run.status == RunStatus.RUNNING and run.run_id in self._journal._appender.buffers:
+            if run.status == RunStatus.RUNNING and run.run_id in self._core.appender.buffers:
                 cut = {**ending, "settled": False, "problem": "cut off"}
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=cut))
             raise
@@ -312,7 +306,7 @@ class SettlementSchedule:
     def recover(self, adopt: bool = False) -> Effects[list[Settlement]]:
         """Settle all that was left by runs whose owner is gone, thread by thread. `adopt`: also those of a graph of this
         name that has other nodes or channels."""
-        self._capture.tracker.do(self._capture.give_up_idle)
+        self._capture.end_idle_runs()
         left = yield self._off(partial(unsettled, self._journal))
         found: list[Settlement] = []
         for runs in by_thread([run for run in left if self._settler.runs.share_name(run)]):
@@ -341,7 +335,7 @@ class SettlementSchedule:
 
     def _recover_run(self, run: Run) -> Effects[Settlement | None]:
         """Settle a run, if it can be taken: not if somebody works on it, and not if nothing is left to do."""
-        with self._capture.threads.hand(run.run_id) as other:
+        with self._settlements.hand(run.run_id) as other:
             if other is not None or self._goes_on(run):
                 return None
             try:
@@ -357,7 +351,7 @@ class SettlementSchedule:
         """Whether nobody else works on a run, which is not claimed by this."""
         if self._goes_on(run) or self._journal.run(run.run_id).done:
             return False
-        return run.owner == self._journal.owner_id or self._journal._writer.dead_owners.owner_is_gone(run)
+        return run.owner == self._journal.owner_id or self._core.dead_owners.owner_is_gone(run)
 
     def _goes_on(self, run: Run) -> bool:
         """Whether a run is one of this process that has not come to its end: also one that only a handler records."""
@@ -382,7 +376,7 @@ def _reason(ending: Mapping[str, Any]) -> str:
 
 def turns_of(journal: RunJournal, graph: Any) -> SettlementSchedule:
     """What settles the runs of a graph, attached or not."""
-    journal._check_open()
+    core_of(journal).check_open()
     if not isinstance(graph, Pregel):
         raise InvalidArgument(name="graph", expected="the compiled graph whose runs are to be settled", value=graph)
     if not isinstance(graph.checkpointer, BaseCheckpointSaver):

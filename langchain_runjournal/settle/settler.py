@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from ..capture.thread_slots import Settling
-from ..common.twins import Effect, Effects, make_durable, off_loop, wait_for
+from ..common.twins import Effect, Effects, wait_for
 from ..errors import RunNotFound, SettlementTimeout
 from ..events import PROBLEM, Event, Run
 from ..journal.run_display import read_what_is_left
-from ..journal.tool_evidence import look_up
+from ..journal.tool_history import look_up
+from ..journal.waiting import make_durable, off_loop
 from ..messages.forms import known_again
 from ..messages.loading import as_messages
 from .already_written import stands_already
@@ -30,6 +30,7 @@ from .order import Older, Order
 from .plan import Plan, late_results, plan
 from .repair import Mender
 from .resumed_tasks import about_run
+from .settlements import Settling, settlements_of
 from .supersteps import cleared, is_left, supersteps
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Settler:
     def __init__(self, journal: RunJournal, threads: GraphThreads, saver: JournalSaver | None) -> None:
         self._journal = journal
         self._threads = threads
+        self._settlements = settlements_of(journal)
         self._saver = saver
         self._mender = Mender(journal, threads)
         self._warned = False
@@ -146,13 +148,13 @@ class Settler:
             if mine.result.outcome == "moved_on" and (yield from stands_already(self._journal, self._threads, run, reason)):
                 mine.result = replace(mine.result, outcome="whole")
             if mine.result.is_final:
-                self._journal._capture.threads.passed(run_id)
+                self._settlements.passed(run_id)
             return mine.result
         except Exception as exc:  # noqa: BLE001 - given back, and logged
             mine.result = self._failed(run_id, thread_id, exc)
             return mine.result
         finally:
-            self._done(thread_id, mine)
+            self._settlements.done(thread_id, mine)
 
     def _failed(self, run_id: str, thread_id: str | None, problem: Exception) -> Settlement:
         outcome: Outcome = "failed"
@@ -162,22 +164,16 @@ class Settler:
         elif is_inapplicable(problem):
             # The program's own reducer, and most likely the error that the program has got as well. It will refuse the same
             # again: newer runs of the thread need not wait for that.
-            self._journal._capture.threads.passed(run_id)
+            self._settlements.passed(run_id)
             logger.warning(_REFUSED, run_id, why)
         else:
             warn_of(problem, _FAILED, run_id)
         return Settlement(run_id=run_id, thread_id=thread_id, outcome=outcome, reason=why)
 
-    def _done(self, thread_id: str | None, mine: Settling) -> None:
-        settling = self._journal._capture.threads.settling
-        if thread_id is not None and settling.get(thread_id) is mine:
-            del settling[thread_id]
-        mine.done.set_result(None)
-
     def _alone(self, thread_id: str, mine: Settling) -> Effects[Settlement | None]:
         """Wait until nothing else in this process settles a run of the thread. Returns the result, if it did what is asked
         for now."""
-        settling = self._journal._capture.threads.settling
+        settling = self._settlements.at_work
         while (other := settling.setdefault(thread_id, mine)) is not mine:
             if not (yield wait_for(other, _PATIENCE)):
                 raise SettlementTimeout(thread_id=thread_id, what="another settlement of it", seconds=_PATIENCE)
@@ -294,7 +290,7 @@ class Settler:
             for namespace in broken:
                 yield from self._mender.mend(thread_id, namespace, inputs if not namespace else None)
         finally:
-            self._done(thread_id, mine)
+            self._settlements.done(thread_id, mine)
         return None, None
 
     def _back(self, run: Run, about: SettlementEvidence, place: str, state: Any) -> Effects[Any]:

@@ -19,6 +19,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
 from langchain_runjournal import JournalCallbackHandler, ModelCall, RunJournal, attach, errors
+from langchain_runjournal.capture.recorder import recorder_of
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.testing import FaultyStore
 from tests.capture.test_answers import Table, journal
@@ -202,7 +204,7 @@ def test_a_store_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> Non
         table = Table("title", journal)
         table.run("hi")
         journal.flush()
-        [known] = journal._capture.lessons.known._facts.items()
+        [known] = recorder_of(journal).lessons.known._facts.items()
         assert store.failed == 1
         Table("router", journal).run("hi", "other")
         journal.flush()
@@ -231,7 +233,7 @@ def test_a_handler_alone_learns_by_name(journal: RunJournal) -> None:
             found.append(story(journal.transcript(str(run_id))))
     assert found == [["U boom", "A cooking, surely"], ["U boom"]]
     journal.flush()
-    assert journal._store.learned("name g") == set()
+    assert core_of(journal).store.learned("name g") == set()
 
 
 # --- structured output --------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 
 from langchain_runjournal import Event, JournalCallbackHandler, RunJournal, errors, is_partial, is_synthetic
+from langchain_runjournal.journal.core import core_of
 from tests.support.agents import USAGE, PlainText, Scripted, asks, by_hand, words
 
 
@@ -661,7 +662,7 @@ def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
         handler._tracker.do(work)
 
     thread = threading.Thread(target=elsewhere)
-    with journal._appender._lock:  # type: ignore[union-attr]  # in an append
+    with core_of(journal).appender._lock:  # type: ignore[union-attr]  # in an append
         thread.start()
         assert inside.wait(30)
         handler.on_llm_error(GeneratorExit(), run_id=model)

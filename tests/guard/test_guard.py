@@ -91,9 +91,9 @@ def knows(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], Non
     """Put another function in the place of the journal's memory of tool calls."""
 
     def put(look_up: Callable[..., Any]) -> None:
-        module = ModuleType("langchain_runjournal.journal.tool_evidence")
+        module = ModuleType("langchain_runjournal.journal.tool_history")
         module.look_up = look_up  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "langchain_runjournal.journal.tool_evidence", module)
+        monkeypatch.setitem(sys.modules, "langchain_runjournal.journal.tool_history", module)
 
     return put
 

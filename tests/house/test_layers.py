@@ -80,8 +80,8 @@ IMPURE = {
 CLOCKS = {"datetime.now", "datetime.today", "datetime.utcnow", "date.today"}
 
 
-SHELLS = {"messages.loading"}
-"""Modules of pure rooms that are not pure: this one logs what it cannot read."""
+SHELLS = {"messages.loading", "messages.tool_evidence"}
+"""Modules of pure rooms that are not pure: `loading` logs what it cannot read, and `tool_evidence` loads by it."""
 
 
 def is_pure(module: str) -> bool:

@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, message_to_dict
 
 from langchain_runjournal import Event, Run, RunJournal, errors
 from langchain_runjournal.journal.check import Problem, check
+from langchain_runjournal.journal.core import core_of
 
 Journals = Callable[..., RunJournal]
 
@@ -89,7 +90,7 @@ def test_a_run_without_an_event_is_damage_if_it_has_spoken(db: Path, journals: J
     by_hand(db, "DELETE FROM segments; DELETE FROM live")
     journal = journals()
     begun = Run(run_id="begun", thread_id="t", name="agent", owner=journal.owner_id, started_at=1.0, metadata={"a": "b"})
-    assert journal._store.begin(begun, ()) == []
+    assert core_of(journal).store.begin(begun, ()) == []
     assert [(one.what, one.run_id, one.text) for one in check(journal)] == [
         ("damage", "waits", "it has no event left"),
         ("damage", "gone", "it has no event left"),
@@ -100,7 +101,7 @@ def test_a_run_that_was_ended_before_it_said_a_word_is_whole(journals: Journals)
     """Its thread is known from its row alone: its process was killed between the two."""
     with journals() as journal:
         begun = Run(run_id="begun", thread_id="t", name="agent", owner=journal.owner_id, started_at=1.0)
-        assert journal._store.begin(begun, ()) == []
+        assert core_of(journal).store.begin(begun, ()) == []
     journal = journals()
     assert found(journal) == [("abandoned", "begun")]
     assert journal.claim("begun")

@@ -16,7 +16,11 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Event, JournalSaver, Run, RunJournal, attach, errors
+from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.events import Kind
+from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.journal.tool_history import tool_history_of
+from langchain_runjournal.messages.tool_evidence import Evidence
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
@@ -113,7 +117,7 @@ def test_it_is_all_or_nothing() -> None:
         store.fail(verb="delete")
         with pytest.raises(OSError, match="out of order"):
             journal.delete(thread_id="t")
-        assert "a" not in journal._appender.buried
+        assert "a" not in core_of(journal).appender.buried
         put(journal, "a", "llm.tool.result", late=True)
         assert [run.last_seq for run in journal.runs()] == [22, 23]
         assert journal.delete(thread_id="t") == ["a", "b"]
@@ -162,7 +166,7 @@ async def test_it_waits_for_the_task_of_a_run(tmp_path: Path) -> None:
 
         talk.journal.arun = arun  # type: ignore[method-assign]
         deleting = asyncio.create_task(talk.journal.adelete(thread_id="t", force=True))
-        await until(lambda: talk.journal._appender.buffers[handle.run_id].ended)
+        await until(lambda: core_of(talk.journal).appender.buffers[handle.run_id].ended)
         is_early, _ = await asyncio.wait({deleting}, timeout=0.3)
         may_read.set()
         assert not is_early
@@ -316,12 +320,12 @@ async def test_what_this_process_remembers_goes(tmp_path: Path) -> None:
         handle = await talk.start(grace=0.05)
         await until(talk.gate.held.is_set)
         await handle.stop()
-        capture = talk.journal._capture
+        threads, evidence = recorder_of(talk.journal).threads, tool_history_of(talk.journal).evidence
         talk.gate.open()
-        await until(lambda: any(handle.run_id in late for late in capture.threads._late.values()))
-        capture.evidence[handle.run_id, 7] = "what a guard has looked up"
+        await until(lambda: any(handle.run_id in late for late in threads._late.values()))
+        evidence[handle.run_id, 7] = Evidence(handle.run_id, ())  # what a guard has looked up
         assert await talk.journal.adelete(thread_id="t") == [handle.run_id]
-        assert not any([capture.evidence, *capture.threads._late.values(), *capture.threads._open.values()])
+        assert not any([evidence, *threads._late.values(), *threads._open.values()])
         talk.model.say(words("fine"))
         await (await talk.start("next")).wait()
         assert len(await talk.journal.aruns()) == 1
@@ -337,11 +341,11 @@ def test_no_byte_of_the_text_is_left(journals: Journals, db: Path) -> None:
         ended(journal, f"stays-{number}", "u", f"kept-{number} ")
         ended(journal, f"goes-{number}", "t", f"{MARKER}-{number} ")
         journal.flush()
-        journal._store.tidy() if number == 4 else None
+        core_of(journal).store.tidy() if number == 4 else None
     assert holding(db.parent, MARKER) >= {"runs.db-wal"}
     assert len(journal.delete(thread_id="t")) == 8
     assert holding(db.parent, MARKER) == set()
-    assert journal._store.check() == []
+    assert core_of(journal).store.check() == []
     assert all(len(journal.read(f"stays-{number}")) == 22 for number in range(8))
 
 
@@ -390,7 +394,7 @@ def test_a_vacuum_removes_what_sqlite_has_copied(journals: Journals, db: Path, s
         name = rng.choice(names)
         put(journal, name, "llm.ai.delta", "c1", text=f"{MARKER}-{name}. " * rng.choice([1, 3, 150]))
         journal.flush() if rng.random() < 0.05 else None
-        journal._store.tidy() if rng.random() < 0.01 else None
+        core_of(journal).store.tidy() if rng.random() < 0.01 else None
     for name in names:
         put(journal, name, "run.end", status="completed")
     rng.shuffle(names)

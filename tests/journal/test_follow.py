@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore
 
@@ -105,8 +106,8 @@ def test_live_and_async(journals: Journals, where: str) -> None:
         assert got == [list(range(number % 3 + 1, 203)) for number in range(50)]
 
     asyncio.run(main())
-    assert not other._writer.listeners
-    assert not any(buffer.waiters for buffer in other._appender.buffers.values())
+    assert not core_of(other).duties.listeners
+    assert not any(buffer.waiters for buffer in core_of(other).appender.buffers.values())
 
 
 def test_appended_by_a_thread_followed_in_a_loop(journals: Journals) -> None:
@@ -155,8 +156,8 @@ def test_a_follower_that_leaves_leaves_nothing_behind(journals: Journals) -> Non
             await follower.aclose()
 
     asyncio.run(main())
-    assert not other._writer.listeners
-    assert not any(buffer.waiters for buffer in journal._appender.buffers.values())
+    assert not core_of(other).duties.listeners
+    assert not any(buffer.waiters for buffer in core_of(journal).appender.buffers.values())
 
 
 def test_a_slow_follower_catches_up(journals: Journals) -> None:
@@ -172,7 +173,7 @@ def test_a_slow_follower_catches_up(journals: Journals) -> None:
                 journal.append(delta())
             if event.seq % 200 == 1:
                 journal.flush()
-                journal._store.tidy()
+                core_of(journal).store.tidy()
         elif event.seq == 1_001:
             journal.append(end())
     assert seqs == list(range(1, 1_003))
@@ -202,8 +203,8 @@ def test_a_run_that_is_claimed_is_followed_on(journals: Journals, monkeypatch: p
     old.flush()
     follower = old.follow("r")
     assert next(follower).seq == 1
-    new._store.claim("r", new.owner_id, 1)
-    new._writer.appender.adopt("r", 2, 1)
+    core_of(new).store.claim("r", new.owner_id, 1)
+    core_of(new).writer.appender.adopt("r", 2, 1)
     new.append(delta())
     new.append(end())
     assert [event.seq for event in follower] == [2, 3]

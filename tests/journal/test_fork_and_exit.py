@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.journal.core import core_of
 
 Journals = Callable[..., RunJournal]
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
@@ -272,7 +273,7 @@ def test_a_database_that_may_not_grow(journals: Journals) -> None:
     journal = journals()
     journal.append(delta())
     journal.flush()
-    con = journal._store._open_writer()
+    con = core_of(journal).store._open_writer()
     pages = con.execute("PRAGMA page_count").fetchone()[0]
     con.execute(f"PRAGMA max_page_count = {pages + 2}")
     appended = 1
@@ -288,7 +289,7 @@ def test_a_database_that_may_not_grow(journals: Journals) -> None:
     con.execute("PRAGMA max_page_count = 1000000")
     journal.append(delta())
     journal.flush()
-    assert len(journal._store.read("r", 0, None)) == appended + 1
+    assert len(core_of(journal).store.read("r", 0, None)) == appended + 1
 
 
 @pytest.fixture
@@ -522,10 +523,11 @@ def test_a_child_finds_what_its_dead_parent_left(db: Path) -> None:
     code = """
 import os, sys, signal
 from langchain_runjournal import Event, RunJournal
+from langchain_runjournal.journal.core import core_of
 journal = RunJournal(sys.argv[1])
 read, write = os.pipe()
 if os.fork():
-    journal._writer.appender.asleep = False
+    core_of(journal).writer.appender.asleep = False
     for _ in range(500):
         journal.append(Event(run_id="new", kind="llm.ai.delta", data={"text": "x"}))
     os.kill(os.getpid(), signal.SIGKILL)

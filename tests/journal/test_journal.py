@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, RunStatus, errors
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
@@ -162,7 +163,7 @@ def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> No
 def test_an_append_inside_an_append(journals: Journals) -> None:
     """A finaliser, or a signal handler, that appends in the middle of an append of its own thread: no deadlock, no loss."""
     journal = journals()
-    appender = journal._appender
+    appender = core_of(journal).appender
     place = appender._place
 
     def place_and_append(*args: object, **kwargs: object) -> bool:
@@ -427,7 +428,7 @@ def test_pressure_merges_and_loses_nothing(db: Path) -> None:
         assert "".join(event.data.get("text", "") for event in events) == "".join(f"{n:08d}" * 12 for n in range(count))
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert events[-1].kind == "run.end"
-        assert not journal._appender.overflowing
+        assert not core_of(journal).appender.overflowing
         journal.append(start("next"))
         journal.flush()
 
@@ -442,7 +443,7 @@ def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> Non
         store.fail(times=1_000_000)
         count = fill(journal, 25)
         journal.append(end(status="failed"))
-        assert journal._appender._overflow.bytes < 9 << 20
+        assert core_of(journal).appender._overflow.bytes < 9 << 20
         store.fail(times=0)
         with pytest.raises(errors.WriteFailed, match="lost") as caught:
             journal.flush()
@@ -470,12 +471,12 @@ def test_a_journal_in_memory_is_bounded_too() -> None:
     """Without a spool the number of waiting events is limited, and then they merge."""
     store = FaultyStore(MemoryStore())
     with RunJournal(store) as journal:
-        journal._appender._room = 1_000
+        core_of(journal).appender._room = 1_000
         journal.append(start())
         journal.flush()
         store.fail(times=1_000_000)
         fill(journal, 1)
-        assert len(journal._appender.buffers["r"].pend) <= 2_002
+        assert len(core_of(journal).appender.buffers["r"].pend) <= 2_002
         store.fail(times=0)
         journal.flush()
         text = "".join(event.data.get("text", "") for event in journal.read("r"))
@@ -768,7 +769,7 @@ def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
     """Without close(), as in a notebook: what it held is stored, its thread ends, its spool goes."""
     journal = RunJournal(db)
     journal.append(start())
-    thread, gone = journal._writer._thread, weakref.ref(journal)
+    thread, gone = core_of(journal).writer._thread, weakref.ref(journal)
     del journal
     gc.collect()
     assert gone() is None
@@ -786,7 +787,7 @@ def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monke
         journal.append(start(f"r{number}"))
         journal.append(end(f"r{number}"))
         journal.flush()
-    assert len(journal._appender.buffers) <= 6
+    assert len(core_of(journal).appender.buffers) <= 6
     journal.append(Event(run_id="r19", kind="llm.tool.result", data={"late": True}))
     journal.flush()
     assert [event.seq for event in journal.read("r19")] == [1, 2, 3]
@@ -835,7 +836,8 @@ def test_close_stores_what_waits_in_the_overflow(db: Path) -> None:
     journal.flush()
     store.fail(times=1_000_000)
     count = fill(journal, 13)
-    assert journal._appender.overflowing or any(file.size > 4 << 20 for file in journal._appender.spool._full)
+    appender = core_of(journal).appender
+    assert appender.overflowing or any(file.size > 4 << 20 for file in appender.spool._full)
     store.fail(times=0)
     journal.close()
     with RunJournal(db) as journal:
@@ -933,7 +935,7 @@ def test_a_stop_callback_cannot_end_the_writer(journals: Journals, what: str, ca
     other.stop("r")
     assert called.wait(30)
     if what == "close":
-        journal._writer._done.wait(30)
+        core_of(journal).writer._done.wait(30)
         with pytest.raises(errors.JournalClosed):
             journal.flush()
     else:
@@ -948,7 +950,7 @@ def test_an_errand_that_fails_keeps_nobody_waiting(journals: Journals) -> None:
     """A loop that closes while it is being woken."""
     journal = journals()
     journal.append(start())
-    journal._writer.errands.append(lambda: 1 / 0)
+    core_of(journal).duties.errands.append(lambda: 1 / 0)
     journal.flush(timeout=30)
     assert journal.run("r").last_seq == 1
 
@@ -975,7 +977,7 @@ def test_readers_do_not_wait_for_a_lock(db: Path, journals: Journals) -> None:
     other = sqlite3.connect(db, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     journal.append(start("waits"))
-    barrier = journal._writer.barrier()
+    barrier = core_of(journal).writer.barrier()
     while not barrier.running():
         threading.Event().wait(0.005)
     assert [event.seq for event in journal.read("done")] == [1, 2]
@@ -1034,7 +1036,7 @@ def test_a_mark_that_was_changed_after_it_was_made(db: Path) -> None:
     for target in (db, store):
         with RunJournal(target) as journal:
             if target is store:
-                journal._appender._room = 1
+                core_of(journal).appender._room = 1
                 store.fail(times=3)
             event = end("odd")
             odd = Event(run_id="odd", kind="run.end", data={"status": "completed"})
@@ -1063,7 +1065,7 @@ def test_two_writers_do_not_tell_each_other_of_the_same_runs_for_ever(journals: 
     other.prune(keep_last=0)
 
     def turns() -> int:
-        return journal._store._open_writer().execute("SELECT value FROM facts WHERE name = 'turns'").fetchone()[0]
+        return core_of(journal).store._open_writer().execute("SELECT value FROM facts WHERE name = 'turns'").fetchone()[0]
 
     before = turns()
     for _ in range(20):
@@ -1082,7 +1084,7 @@ def test_a_spool_file_that_cannot_be_deleted(journals: Journals, monkeypatch: py
         raise PermissionError("no")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    appender = journal._appender
+    appender = core_of(journal).appender
     for _ in range(3):
         with appender._lock:
             assert appender.spool.rotate(0, lambda: True)
@@ -1098,7 +1100,7 @@ def test_a_signal_handler_in_the_middle_of_a_transaction(journals: Journals) -> 
     journal.append(end())
     journal.append(start("other"))
     journal.flush()
-    store = journal._store
+    store = core_of(journal).store
     with store._transaction() as con:
         con.execute("UPDATE runs SET thread_id = 'changed'")
         with pytest.raises(errors.WouldDeadlock, match="transaction"):
@@ -1135,7 +1137,7 @@ def test_cancelling_aclose_does_not_block_the_loop(db: Path) -> None:
         go_on.set()
 
     asyncio.run(main())
-    assert journal._writer._done.wait(30)
+    assert core_of(journal).writer._done.wait(30)
     assert stored(db) == [1]
 
 

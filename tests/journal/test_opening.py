@@ -10,11 +10,13 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.journal.core import JournalCore, core_of
 from langchain_runjournal.stores import open_store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import creation as _sqlite_make
@@ -39,7 +41,7 @@ def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
     """Whatever the file is called; and a Path is a path, whatever it looks like."""
     for name in ("a%20b.db", "x:1.db", "ü[1].db", "what?#.db"):
         with RunJournal(tmp_path / name) as journal, RunJournal(journal.url) as again:
-            assert again._store.path == tmp_path / name
+            assert core_of(again).store.path == tmp_path / name
     assert len([path for path in tmp_path.iterdir() if path.suffix == ".db"]) == 4
 
 
@@ -345,7 +347,7 @@ def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCapt
     with RunJournal(db) as journal:
         assert journal.runs() == []
         assert "runs.db-wal: its database was deleted before" in caplog.text
-        assert journal._store.check() == []
+        assert core_of(journal).store.check() == []
 
 
 # --- on an event loop -------------------------------------------------------------------------------------------------
@@ -354,13 +356,13 @@ def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCapt
 def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another thread opens it, the loop goes on; options and errors are those of the constructor."""
     went_on = threading.Event()
-    start = RunJournal._start
+    start = JournalCore.start
 
-    def slow(journal: RunJournal, not_ours: frozenset[str]) -> None:
+    def slow(core: JournalCore, not_ours: Iterable[str]) -> None:
         assert went_on.wait(20)
-        start(journal, not_ours)
+        start(core, not_ours)
 
-    monkeypatch.setattr(RunJournal, "_start", slow)
+    monkeypatch.setattr(JournalCore, "start", slow)
 
     async def program() -> None:
         opening = asyncio.ensure_future(RunJournal.aopen(db, lease=3.0))
@@ -368,7 +370,7 @@ def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPat
         went_on.set()
         async with await opening as journal:
             assert isinstance(journal, RunJournal)
-            assert journal._lease == 3.0
+            assert core_of(journal).lease == 3.0
             journal.append(Event(run_id="r", kind="run.start"))
             assert (await journal.arun("r")).last_seq == 1
         with pytest.raises(errors.InvalidArgument, match="lease"):
@@ -380,18 +382,18 @@ def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPat
 def test_an_opening_that_is_cancelled_leaves_nothing_open(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal is closed as soon as it is there: no thread, no owner, no spool stays."""
     begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
-    start, close = RunJournal._start, RunJournal.close
+    start, close = JournalCore.start, RunJournal.close
 
-    def slow(journal: RunJournal, not_ours: frozenset[str]) -> None:
+    def slow(core: JournalCore, not_ours: Iterable[str]) -> None:
         begun.set()
         assert go_on.wait(20)
-        start(journal, not_ours)
+        start(core, not_ours)
 
     def noted(journal: RunJournal) -> None:
         close(journal)
         closed.set()
 
-    monkeypatch.setattr(RunJournal, "_start", slow)
+    monkeypatch.setattr(JournalCore, "start", slow)
     monkeypatch.setattr(RunJournal, "close", noted)
 
     async def program() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.ownership import Watch, look_up, new_owner, this_place
 from langchain_runjournal.stores import Owner
 from langchain_runjournal.testing import FakeClock
@@ -130,22 +131,22 @@ def test_one_owner_for_all_runs(journals: Journals) -> None:
     for number in range(5):
         journal.append(delta(f"r{number}"))
     assert {run.owner for run in journal.runs()} == {journal.owner_id}
-    assert [owner.owner_id for owner in journal._store.owners()] == [journal.owner_id]
-    journal._writer.beat()
-    assert [owner.beats for owner in journal._store.owners()] == [1]
+    assert [owner.owner_id for owner in core_of(journal).store.owners()] == [journal.owner_id]
+    core_of(journal).duties.beat()
+    assert [owner.beats for owner in core_of(journal).store.owners()] == [1]
     other = journals()
     journal.close()
-    assert [owner.owner_id for owner in other._store.owners()] == [other.owner_id]
+    assert [owner.owner_id for owner in core_of(other).store.owners()] == [other.owner_id]
 
 
 def test_the_heartbeat_goes_on_by_itself(journals: Journals) -> None:
     """Three times a lease, while nothing else happens."""
     journal = journals(lease=0.15)
     watched = journals()
-    beats = {owner.owner_id: owner.beats for owner in watched._store.owners()}
+    beats = {owner.owner_id: owner.beats for owner in core_of(watched).store.owners()}
     waited = 0
-    while {o.owner_id: o.beats for o in watched._store.owners()}[journal.owner_id] < beats[journal.owner_id] + 3:
-        journal._writer._done.wait(0.01)
+    while {o.owner_id: o.beats for o in core_of(watched).store.owners()}[journal.owner_id] < beats[journal.owner_id] + 3:
+        core_of(journal).writer._done.wait(0.01)
         waited += 1
         assert waited < 3_000, "the heart stands still"
 
@@ -197,7 +198,7 @@ def test_a_closed_owner_leaves_its_runs_to_others(journals: Journals) -> None:
 def test_one_of_many_wins(journals: Journals, writers: Callable[..., Writer]) -> None:
     """Journals of threads and of processes fight for a dead owner's run: one gets it, once."""
     writers().kill()
-    rivals = [Writer(journals()._store.path, 0, "flush") for _ in range(3)]
+    rivals = [Writer(core_of(journals()).store.path, 0, "flush") for _ in range(3)]
     mine = [journals() for _ in range(4)]
     won: list[str] = []
     barrier = threading.Barrier(len(rivals) + len(mine))
@@ -230,16 +231,16 @@ def test_an_owner_elsewhere_is_claimed_after_its_lease(journals: Journals) -> No
     """Its pid cannot be looked up: it is gone when its heartbeat has stood still for a lease."""
     clock = FakeClock()
     journal = journals(clock=clock)
-    journal._store.beat(owner(owner_id="far"))
+    core_of(journal).store.beat(owner(owner_id="far"))
     from langchain_runjournal.events.segments import pack
     from langchain_runjournal.testing import numbered
 
-    journal._store.append("far", [pack("r", 1, numbered("r", ["run.start"]))])
+    core_of(journal).store.append("far", [pack("r", 1, numbered("r", ["run.start"]))])
     assert not journal.claim("r")
     clock.set_wall(clock.wall() / 1000 - 86_400)
     clock.advance(14)
     assert not journal.claim("r")
-    journal._store.beat(owner(owner_id="far", beats=1))
+    core_of(journal).store.beat(owner(owner_id="far", beats=1))
     clock.advance(14)
     assert not journal.claim("r")
     clock.advance(15)
@@ -256,8 +257,8 @@ def test_a_fenced_owner_stores_nothing(journals: Journals, writers: Callable[...
     journal = journals()
     writer = writers(10)
     writer.do("journal.append(Event(run_id='other', kind='run.start')); journal.flush()")
-    assert journal._store.claim("r", journal.owner_id, 1)  # as if its lease had run out on another machine
-    journal._writer.appender.adopt("r", 2, 10)
+    assert core_of(journal).store.claim("r", journal.owner_id, 1)  # as if its lease had run out on another machine
+    core_of(journal).writer.appender.adopt("r", 2, 10)
     journal.append(delta())
     journal.flush()
     writer.do("[journal.append(Event(run_id=r, kind='llm.ai.delta')) for r in ('r', 'other', 'r')]")
@@ -331,13 +332,13 @@ def test_an_append_while_its_run_is_claimed_back(journals: Journals) -> None:
     journal, other = journals(), journals()
     other.append(delta())
     other.close()
-    adopt = journal._writer.appender.adopt
+    adopt = core_of(journal).writer.appender.adopt
 
     def append_first(*args: object) -> None:
         journal.append(delta())
         adopt(*args)
 
-    journal._writer.appender.adopt = append_first
+    core_of(journal).writer.appender.adopt = append_first
     assert journal.claim("r")
     with pytest.raises(errors.RunFenced):
         journal.flush(timeout=30)

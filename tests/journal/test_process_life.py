@@ -157,6 +157,7 @@ from pathlib import Path
 db, how, outside = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 OWNER = '''
 import sys
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal import Event, RunJournal
 journal = RunJournal(sys.argv[1], lease=3600.0)
 journal.append(Event(run_id="r", kind="run.start"))
@@ -177,8 +178,8 @@ if how == "dead":
     owner.kill()
     owner.wait()
 with RunJournal(db) as journal:
-    journal._writer.dead_owners.collect()
-    print(journal.claim("r"), owner_id in spool_files(db), journal._store.run("r").owner == owner_id)
+    core_of(journal).dead_owners.collect()
+    print(journal.claim("r"), owner_id in spool_files(db), core_of(journal).store.run("r").owner == owner_id)
 """
 
 
@@ -195,6 +196,7 @@ def test_a_namespace_below_the_proc_of_another_one(unshare: list[str], db: Path,
 CHILD = """
 import ctypes, os, sys
 from langchain_runjournal import Event, RunJournal
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.sqlite import SqliteStore
 journal = RunJournal(sys.argv[1])
 if ctypes.CDLL(None).unshare(0x20000000):  # CLONE_NEWPID: of the children from now on
@@ -204,7 +206,7 @@ pid = os.fork()
 if pid == 0:
     journal.append(Event(run_id="child", kind="run.start"))
     journal.flush()
-    places = {owner.place for owner in journal._store.owners()}
+    places = {owner.place for owner in core_of(journal).store.owners()}
     print(os.getpid(), len(places), flush=True)
     os._exit(0)
 os.waitpid(pid, 0)

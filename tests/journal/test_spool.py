@@ -24,6 +24,7 @@ from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal import spool as _spool
 from langchain_runjournal.journal import spool_recovery as _recover
 from langchain_runjournal.journal.append import Appender
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.run_buffer import RunBuffer
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
 from langchain_runjournal.journal.spool_reader import SpoolScan
@@ -716,7 +717,7 @@ def test_the_lines_of_append_and_of_a_lane_agree() -> None:
 def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It becomes an owner, and makes its spool, while another one is just looking for what the dead have left."""
     with RunJournal(db) as first:
-        owners = first._store.owners
+        owners = core_of(first).store.owners
         opened: list[RunJournal] = []
 
         def owners_while_another_opens() -> list:
@@ -726,12 +727,12 @@ def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.
                 opened[0].append(Event(run_id="live", kind="run.start"))
             return found
 
-        first._store.owners = owners_while_another_opens
-        first._writer.dead_owners.collect()
-        del first._store.owners
+        core_of(first).store.owners = owners_while_another_opens
+        core_of(first).dead_owners.collect()
+        del core_of(first).store.owners
         second = opened[0]
         assert len(list(db.parent.glob(f"*-spool-{second.owner_id}-*"))) >= 1
-        assert {owner.owner_id for owner in first._store.owners()} == {first.owner_id, second.owner_id}
+        assert {owner.owner_id for owner in core_of(first).store.owners()} == {first.owner_id, second.owner_id}
         second.flush()
         assert not first.claim("live")
         second.close()
@@ -754,7 +755,7 @@ def test_files_that_only_look_like_ours(db: Path) -> None:
     before = sorted(db.parent.iterdir())
     with RunJournal(db) as journal:
         for _ in range(3):
-            journal._writer.dead_owners.collect()
+            core_of(journal).dead_owners.collect()
         assert [report.foreign for report in journal.recovered] == [(str(db.with_name(f"runs.db-spool-{'c' * 32}-000001")),)]
     assert sorted(db.parent.iterdir()) == before
 
@@ -796,13 +797,13 @@ def test_files_are_read_in_the_order_in_which_they_were_used(db: Path) -> None:
     journal = RunJournal(store)
     journal.append(Event(run_id="r", kind="run.start"))
     journal.flush()
-    journal._appender.spool.prepare()
+    core_of(journal).appender.spool.prepare()
     store.fail(times=1_000_000)
     for number in range(40_000):
         if number in (10, 20_000):
             journal.append(Event(run_id="r", kind="llm.tool.result", data={"content": "x" * (5 << 20)}))
         if number == 30_000:
-            journal._appender.spool.prepare()
+            core_of(journal).appender.spool.prepare()
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"{number}" * 20}))
     expected = journal.read("r")
     assert len(expected) == 40_003

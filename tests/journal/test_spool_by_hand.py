@@ -13,6 +13,7 @@ import pytest
 from langchain_runjournal import RunJournal, errors
 from langchain_runjournal.events.segments import pack
 from langchain_runjournal.journal.check import check
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool_by_hand import take_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import numbered
@@ -77,14 +78,14 @@ def test_a_file_that_was_kept_as_damaged(db: Path) -> None:
         kept = path.with_name(f"{path.name}-damaged")
         (problem,) = [one for one in check(journal) if "-damaged" in one.text]
         assert "recover --spool" in problem.hint
-        assert (journal.run("r").lost, whole(journal._store)) == (1, [1, 2, 4, 5])
+        assert (journal.run("r").lost, whole(core_of(journal).store)) == (1, [1, 2, 4, 5])
     done = run("recover", "--spool", kept.name, "--no-json")
     assert done.exit_code == 1
     assert "0 events of 0 runs brought in, 4 stored already, 3 refused, of 7 that are whole" in done.stdout
     assert "is incomplete" in done.stderr
     assert "delete it when you need it no more" in done.stderr
     with RunJournal(db) as journal:
-        assert (journal.run("r").lost, whole(journal._store)) == (1, [1, 2, 4, 5])
+        assert (journal.run("r").lost, whole(core_of(journal).store)) == (1, [1, 2, 4, 5])
 
 
 def test_an_older_copy_of_the_journal_takes_what_the_file_has(db: Path) -> None:

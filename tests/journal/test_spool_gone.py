@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool import spool_files
 from langchain_runjournal.journal.spool_recovery import drain
 from langchain_runjournal.stores.sqlite import SqliteStore
@@ -141,8 +142,8 @@ def test_an_idle_journal_notices_at_its_next_heartbeat(journal: RunJournal, db: 
     journal.flush()
     before = files(db, journal.owner_id)
     damage(db, journal.owner_id, "all")
-    journal._clock.advance(5.0)
-    journal._writer.poke()
+    core_of(journal).clock.advance(5.0)
+    core_of(journal).bell.ring()
     until(lambda: files(db, journal.owner_id))
     assert not set(before) & set(files(db, journal.owner_id)), "no name is used twice"
 
@@ -184,7 +185,7 @@ def test_a_directory_that_is_deleted(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert caplog.text.count("no new one can be made") == 1
     db.parent.mkdir()
     clock.advance(5.0)
-    journal._writer.poke()
+    core_of(journal).bell.ring()
     until(lambda: files(db, journal.owner_id))
     with pytest.raises(errors.WriteFailed, match="safe from a kill"):
         journal.flush()
@@ -199,7 +200,7 @@ def test_an_append_in_the_middle_waits(journal: RunJournal, store: FaultyStore, 
         journal.append(delta(f"{number} "))
     with pytest.raises(errors.WriteFailed):
         journal.flush()
-    appender = journal._writer.appender
+    appender = core_of(journal).writer.appender
     put, late = appender.put_slowly, iter(["late "])
 
     def and_append(*args: Any) -> bool:
@@ -291,7 +292,7 @@ def test_what_a_flush_returned_from_survives_a_deleted_wal(which: str, db: Path)
     assert "until now, a kill would have lost what was stored since its last checkpoint" in done.stderr
     with RunJournal(db) as journal:
         assert [event.seq for event in journal.read("r")] == list(range(1, 301))
-        assert journal._store.check() == []
+        assert core_of(journal).store.check() == []
 
 
 def test_a_deleted_wal_that_others_use(db: Path, journals: Journals) -> None:
@@ -338,7 +339,7 @@ def test_a_heartbeat_notices_a_deleted_wal(db: Path, caplog: pytest.LogCaptureFi
         assert len(journal.read("r")) == 1
         gone(db, "-wal")
         clock.advance(5.0)
-        journal._writer.poke()
+        core_of(journal).bell.ring()
         until(lambda: Path(f"{db}-wal").exists())
         until(lambda: "was deleted while" in caplog.text)
         assert len(journal.read("r")) == 1
@@ -349,9 +350,10 @@ def test_a_database_that_keeps_no_wal_is_left_alone(db: Path, caplog: pytest.Log
     with RunJournal(db) as journal:
 
         def is_changed() -> bool:  # SQLite refuses it while the writer thread is reading
-            journal._store._close_readers()
+            store = core_of(journal).store
+            store._close_readers()
             with contextlib.suppress(sqlite3.OperationalError):
-                return bool(journal._store._open_writer().execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",))
+                return bool(store._open_writer().execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",))
             return False
 
         until(is_changed)
@@ -368,17 +370,18 @@ PAUSED = """
 import functools, os, signal, sys, threading
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.journal import ownership
+from langchain_runjournal.journal.core import core_of
 ownership.this_place = functools.cache(lambda: "elsewhere")
 journal = RunJournal(sys.argv[1], lease=0.6)
 def append(count):
     for _ in range(count):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}, call_id="c"))
 append(100)
-while not journal._writer.appender.spool.is_ready:
+while not core_of(journal).writer.appender.spool.is_ready:
     journal.flush()  # it has all the files that it makes for itself
 print(journal.owner_id, flush=True)
 sys.stdin.readline()
-while not journal._writer.appender.spool.file.path.exists():
+while not core_of(journal).writer.appender.spool.file.path.exists():
     threading.Event().wait(0.005)
 append(100)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -400,7 +403,7 @@ def test_an_owner_that_comes_back_within_its_rights_has_a_spool_again(db: Path, 
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def is_collected() -> bool:
-        journal._writer.dead_owners.collect()
+        core_of(journal).dead_owners.collect()
         return not files(db, owner_id)
 
     until(is_collected)

@@ -15,6 +15,7 @@ import pytest
 
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.events.segments import pack
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import numbered
 from tests.support.killed_writer import LEDGER, text_of
@@ -223,7 +224,7 @@ def test_locked_for_ten_seconds(db: Path) -> None:
         unlock.join()
         other.close()
         for one in (journal, patient):
-            assert len(one._store.read(one.owner_id, 0, None)) == 1_001
+            assert len(core_of(one).store.read(one.owner_id, 0, None)) == 1_001
 
 
 def test_a_torn_wal(db: Path) -> None:
@@ -260,10 +261,11 @@ def test_the_spool_outlives_a_lost_wal(db: Path) -> None:
     code = """
 import os, sys
 from langchain_runjournal import RunJournal, Event
+from langchain_runjournal.journal.core import core_of
 journal = RunJournal(sys.argv[1])
 journal.append(Event(run_id="r", kind="run.start"))
 journal.flush()
-journal._writer.appender.spool.file.mark_drained = lambda pos: None
+core_of(journal).writer.appender.spool.file.mark_drained = lambda pos: None
 for number in range(500):
     journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": str(number)}, call_id="c"))
 os.kill(os.getpid(), 9)

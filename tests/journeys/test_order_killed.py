@@ -20,6 +20,7 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langchain_runjournal import RunJournal, attach
+from langchain_runjournal.journal.core import core_of
 from tests.journeys.test_settle_crash import JOBS, Forker, die, serve, until
 from tests.settle.test_settle import made_by_hand, model, say, shown
 from tests.support.agents import words
@@ -110,7 +111,7 @@ def settles_and_dies(home: Path, how: str, thread_id: str, after: int) -> None:
 
             return counting
 
-        store: Any = world.journal._store
+        store: Any = core_of(world.journal).store
         world.saver.put = counted(world.saver.put)
         store.append, store.claim = counted(store.append), counted(store.claim)
         world.work(how, thread_id)

@@ -18,6 +18,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal.journal.core import core_of
 from tests.programs._stage import PATIENCE, Act, Stage
 from tests.support.conversations import end_of, nothing_is_wrong, story, the_rest
 from tests.support.programs import (
@@ -140,10 +141,10 @@ def test_no_store_is_asked_on_the_loop(journal: RunJournal) -> None:
 
         return call
 
-    for name in [name for name in dir(journal._store) if not name.startswith("_")]:
-        method = getattr(journal._store, name)
+    for name in [name for name in dir(core_of(journal).store) if not name.startswith("_")]:
+        method = getattr(core_of(journal).store, name)
         if callable(method):
-            setattr(journal._store, name, watched(name, method))
+            setattr(core_of(journal).store, name, watched(name, method))
     case = next(case for case in CASES if case.point == "agent1:mid")
     asyncio.run(_ended(case, "stop", journal))
     assert on_the_loop == []

@@ -28,6 +28,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langchain_runjournal import Event, RunJournal, attach, errors
+from langchain_runjournal.journal.core import core_of
 from tests.settle.test_settle import (
     THREAD,
     Asked,
@@ -235,7 +236,7 @@ def _dies_after(world: World, step: int) -> Iterator[None]:
             return result
 
         saver.aput = acounting
-    store: Any = world.journal._store
+    store: Any = core_of(world.journal).store
     world.journal.append = counted(world.journal.append)  # type: ignore[method-assign]
     store.append, store.claim = counted(store.append), counted(store.claim)
     # Only until the model is asked: what comes then is the next run.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Run, RunJournal, errors
+from langchain_runjournal.journal.core import core_of
 from tests.support.starter import PATIENCE, Failed, Process
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals")]
@@ -56,7 +57,7 @@ def hold_up(owner: Process, journal: RunJournal) -> None:
     """Stop a process where it is, but not while it holds the lock of the file: nobody else could write it, then."""
     for _ in range(100):
         owner.process.send_signal(signal.SIGSTOP)
-        con = sqlite3.connect(str(journal._store.path), timeout=0.2, isolation_level=None)
+        con = sqlite3.connect(str(core_of(journal).store.path), timeout=0.2, isolation_level=None)
         try:
             con.execute("BEGIN IMMEDIATE")
             con.execute("ROLLBACK")

@@ -14,6 +14,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_run
+from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.runs.start import copies_of
 from tests.support.agents import words
 from tests.support.conversations import PATIENCE, build, the_rest, until
 from tests.support.started_agent import everywhere, facts, on, on_a_loop, say, talking
@@ -134,7 +136,7 @@ async def test_a_graph_that_is_not_attached(tmp_path: Path) -> None:
             await talk.gate.reached.wait()
             assert facts(await handle.stop()) == ("interrupted", "stop", True)
             assert await talk.thread(thread) in (["U go", "A~ one "], ["U go"])
-        assert len(talk.journal._capture.attached) == 1
+        assert len(copies_of(talk.journal).attached) == 1
 
 
 # --- callers that go away ---------------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ async def test_what_cannot_begin(tmp_path: Path, what: str) -> None:
         with pytest.raises(error) as raised:
             await start_run(**{"graph": talk.agent, "input": say("go"), "config": on("t"), **given})
         assert what.split()[0] in str(raised.value) or len(what.split()) > 1
-        assert (talk.journal._capture.started, talk.model.seen) == ({}, [])
+        assert (len(core_of(talk.journal).local_runs), talk.model.seen) == (0, [])
         runs = await talk.journal.aruns()
         assert [run.status for run in runs] == (["failed"] if what == "no limit" else [])
         await talk.goes_on()

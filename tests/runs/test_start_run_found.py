@@ -13,6 +13,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from langchain_runjournal import Run, RunJournal, attach, errors, start_run
+from langchain_runjournal.journal.core import core_of
 from tests.runs.test_start_run_stop import STOPPED
 from tests.support.agents import asks, words
 from tests.support.conversations import PATIENCE, end_of, the_rest, until_said
@@ -161,12 +162,13 @@ async def test_a_stop_that_meets_the_end(tmp_path: Path) -> None:
         for number in range(40):
             talk.model.say(words("fi", "ne"))
             handle = await talk.start(thread=f"t{number}")
-            asyncio.get_running_loop().call_later(0.0002 * number, talk.journal._stops.deliver, handle.run_id, "stop")
+            deliver = core_of(talk.journal).stops.deliver
+            asyncio.get_running_loop().call_later(0.0002 * number, deliver, handle.run_id, "stop")
             await handle.wait()
             await the_rest()
             kinds = [event.kind for event in await talk.journal.aread(handle.run_id)]
             assert kinds[-1] == "run.end"
-            talk.journal._stops.deliver(handle.run_id, "stop")
+            deliver(handle.run_id, "stop")
             assert len(await talk.journal.aread(handle.run_id)) == len(kinds)
 
 

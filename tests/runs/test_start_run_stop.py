@@ -12,6 +12,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import RunHandle, errors, start_run
+from langchain_runjournal.journal.core import core_of
 from tests.support.agents import asks, words
 from tests.support.conversations import PATIENCE, Broken, Gate, until, until_said
 from tests.support.started_agent import KINDS, Talk, everywhere, facts, on, on_a_loop, say, talking
@@ -65,14 +66,14 @@ async def test_before_the_first_token(tmp_path: Path, kind: str, saver: str) -> 
 async def test_as_early_as_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the moment the journal knows the run, a stop reaches it: also before its first event."""
     async with talking(tmp_path) as talk:
-        begin, knows = talk.journal._store.begin, Gate()
+        begin, knows = core_of(talk.journal).store.begin, Gate()
 
         def held_begin(*args: Any) -> Any:
             done = begin(*args)
             knows.hold()
             return done
 
-        monkeypatch.setattr(talk.journal._store, "begin", held_begin)
+        monkeypatch.setattr(core_of(talk.journal).store, "begin", held_begin)
         talk.model.say(words("never"))
         run_id = str(uuid4())
         starting = asyncio.create_task(start_run(talk.agent, say("go"), on("t", run_id=run_id)))

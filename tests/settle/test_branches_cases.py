@@ -20,6 +20,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, attach
+from langchain_runjournal.capture.recorder import recorder_of
 from tests.settle.test_branches import asserted
 from tests.support.agents import asks, words
 from tests.support.branches import KINDS, THREAD, UNHEARD, Branch, Heard, Program, Shape
@@ -80,7 +81,7 @@ class Failing(InMemorySaver):
 @contextlib.contextmanager
 def names_only(journal: RunJournal, count: int) -> Iterator[None]:
     """The journal names only so many checkpoints of a run, as if it were killed before the next one."""
-    tell: Any = journal._capture.applied
+    tell: Any = recorder_of(journal).applied
     left = count
 
     def telling(*about: Any) -> None:
@@ -89,9 +90,9 @@ def names_only(journal: RunJournal, count: int) -> Iterator[None]:
         if left >= 0:
             tell(*about)
 
-    journal._capture.applied = telling  # type: ignore[method-assign]
+    recorder_of(journal).applied = telling  # type: ignore[method-assign]
     yield
-    journal._capture.applied = tell  # type: ignore[method-assign]
+    recorder_of(journal).applied = tell  # type: ignore[method-assign]
 
 
 HEARD = pytest.mark.skipif(UNHEARD, reason="asynchronous nodes hand on no callbacks before Python 3.11")

@@ -20,6 +20,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import JournalCallbackHandler, JournalSaver, RunJournal, attach
 from langchain_runjournal.errors import CheckpointFenced, RunFenced
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores import Store, open_store
 from langchain_runjournal.testing import FakeClock, FaultyStore
 from tests.settle.test_saver import WAYS, config_of, event, write
@@ -138,14 +139,14 @@ def shut(journal: RunJournal) -> None:
     try:
         journal.close()
     except RunFenced:
-        assert journal._closed
+        assert core_of(journal).is_closed
 
 
 def take(journal: RunJournal, run_id: str | None = None) -> None:
     """Take over the run of a journal, as another process does once its lease has run out."""
     journal.flush()
     run = journal.run(run_id) if run_id is not None else journal.runs(limit=1)[0]
-    assert journal._store.claim(run.run_id, "another", run.epoch)
+    assert core_of(journal).store.claim(run.run_id, "another", run.epoch)
 
 
 class Noting(InMemorySaver):
@@ -280,7 +281,7 @@ def test_a_settlement_that_loses_its_run_stops(journal: RunJournal, caplog: pyte
 
     def meanwhile(config: Any) -> Any:
         saver.saver.get_tuple = read
-        assert journal._store.claim(run.run_id, "another", run.epoch)
+        assert core_of(journal).store.claim(run.run_id, "another", run.epoch)
         return read(config)
 
     saver.saver.get_tuple = meanwhile
@@ -297,7 +298,7 @@ def test_a_deleted_run_does_not_come_back(journal: RunJournal) -> None:
 
     def node(state: Any) -> Any:
         journal.flush()
-        journal._store.delete([journal.runs(limit=1)[0].run_id])
+        core_of(journal).store.delete([journal.runs(limit=1)[0].run_id])
         saver.saver.delete_thread("t")
         return {"messages": [AIMessage("answer")]}
 

@@ -16,8 +16,10 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import RunJournal, attach
+from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.common.twins import run_async, run_sync, wait_for
 from langchain_runjournal.events import Event
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.settle import schedule as _turns
 from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
@@ -139,7 +141,7 @@ def test_a_settlement_goes_on_beside_a_prune(read: str, journals: Journals) -> N
 
     def read_late(run_id: str, *rest: Any) -> Any:
         if run_id == read and not deleted:
-            deleted.append(other.delete(run_id=run_id, force=True) if read == "new" else here._store.delete(["old"]))
+            deleted.append(other.delete(run_id=run_id, force=True) if read == "new" else core_of(here).store.delete(["old"]))
         return reading(run_id, *rest)
 
     here.read = read_late  # type: ignore[method-assign]
@@ -501,7 +503,7 @@ def test_an_end_that_is_reported_twice(journals: Journals, monkeypatch: pytest.M
 
 
 def _roots(journal: RunJournal) -> list[Any]:
-    return [root for roots in list(journal._capture.threads._turns.values()) for root in roots]
+    return [root for roots in list(recorder_of(journal).threads._turns.values()) for root in roots]
 
 
 # --- what is said -------------------------------------------------------------------------------------------------------
@@ -517,7 +519,7 @@ def test_the_command_line_says_which_runs_are_left(
     (tmp_path / "app_in_order.py").write_text("from tests.settle.test_order import graph_of\n\ngraph = graph_of()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    done = command("recover", "--graph", "app_in_order:graph", "--journal", str(other._store.path), "--json")
+    done = command("recover", "--graph", "app_in_order:graph", "--journal", str(core_of(other).store.path), "--json")
     [told] = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.exit_code, told["run_id"], told["outcome"]) == (1, "new", "held")
     assert "run old is older" in told["reason"]
@@ -538,14 +540,14 @@ def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, 
     leave(journals, "good", thread_id="good")
     journal = journals()
     bad = journal.run("bad").owner
-    collect = journal._writer.dead_owners.collect_from
+    collect = core_of(journal).dead_owners.collect_from
 
     def refused(owner_id: str) -> None:
         if owner_id == bad:
             raise PermissionError(13, "Permission denied", "runs.db-spool-1")
         collect(owner_id)
 
-    monkeypatch.setattr(journal._writer.dead_owners, "collect_from", refused)
+    monkeypatch.setattr(core_of(journal).dead_owners, "collect_from", refused)
     agent = attach(graph_of(), journal)
     found = {report.run_id: (report.outcome, report.reason) for report in journal.recover(agent)}
     assert found["good"] == ("settled", None)

@@ -12,6 +12,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Event, RunJournal, attach
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores import open_store
 from tests.settle.test_settle import THREAD, made_by_hand, model, say
 from tests.support.agents import words
@@ -88,7 +89,7 @@ def test_how_many_runs_a_recovery_is_given(journals: Journals, monkeypatch: pyte
     given: list[int] = []
     with journals() as journal:
         for verb in ("runs", "unsettled"):
-            monkeypatch.setattr(journal._store, verb, _counting(getattr(journal._store, verb), given))
+            monkeypatch.setattr(core_of(journal).store, verb, _counting(getattr(core_of(journal).store, verb), given))
         agent = attach(graph_of(words("fine")), journal)
         assert [one.run_id for one in journal.recover(agent)] == ["old"]
         # With the neighbours of the one run on its thread, and what is looked for in earlier runs of it.

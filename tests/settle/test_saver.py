@@ -33,7 +33,9 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from langchain_runjournal import Event, RunJournal
+from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.errors import InvalidArgument, JournalClosed, WriteFailed
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.settle import pending_writes as _pending_writes
 from langchain_runjournal.settle.pending_writes import PendingWrites, WriteDrain
 from langchain_runjournal.settle.saver import RESUME, JournalSaver
@@ -527,7 +529,7 @@ def test_a_closed_journal_does_not_break_the_agent(way: str, caplog: pytest.LogC
 def test_what_was_refused_is_for_the_next_to_hear(way: str, journal: RunJournal) -> None:
     """A loss that a barrier has to tell of once is not swallowed here."""
     saver = JournalSaver(InMemorySaver(), journal)
-    journal._appender.miss()
+    core_of(journal).appender.miss()
     write(saver, way)
     with pytest.raises(WriteFailed, match="could not take 1 event, and it is lost"):
         journal.flush()
@@ -588,7 +590,7 @@ def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.Monk
     def tell(saver: Any, thread_id: str, checkpoint_id: str, step: int) -> None:
         told.append((thread_id, checkpoint_id, step))
 
-    monkeypatch.setattr(journal._capture, "applied", tell)
+    monkeypatch.setattr(recorder_of(journal), "applied", tell)
 
     class Failing(InMemorySaver):
         def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
@@ -630,7 +632,7 @@ def test_a_journal_that_stumbles_over_a_checkpoint_harms_nobody(
         raise RuntimeError("stumbled")
 
     for name in ("checkpoint", "applied"):
-        monkeypatch.setattr(journal._capture, name, stumble)
+        monkeypatch.setattr(recorder_of(journal), name, stumble)
     saver = JournalSaver(InMemorySaver(), journal)
     saver.put(config_of(), empty_checkpoint(), {"source": "loop"}, {})
     assert saver.get_tuple(config_of()) is not None

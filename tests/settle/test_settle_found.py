@@ -24,6 +24,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 import langchain_runjournal
 from langchain_runjournal import RunJournal
+from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.settle.attached_graph import attachments_of
 from tests.settle.test_settle import (
     CALLS,
@@ -314,13 +315,13 @@ def test_a_late_result_waits_for_its_own_graph(between: bool, journal: RunJourna
 
         asked = model(asks(("c1", "plod", {})), words("fine"))
         a, b = made("A", asked, journal, plod), made("B", model(words("b")), journal)
-        late = journal._capture.threads.came_late
+        late = recorder_of(journal).threads.came_late
 
         def came_late(*given: Any) -> None:
             late(*given)
             ended.set()
 
-        journal._capture.threads.came_late = came_late  # type: ignore[method-assign]
+        recorder_of(journal).threads.came_late = came_late  # type: ignore[method-assign]
         task = asyncio.create_task(a.ainvoke(say("hi"), THREAD))
         await asyncio.to_thread(gate.held.wait, 30)
         await cancelled(task)

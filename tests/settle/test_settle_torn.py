@@ -21,6 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import langchain_runjournal
 from langchain_runjournal import JournalCallbackHandler, RunJournal
+from langchain_runjournal.capture.recorder import recorder_of
 from tests.journal.test_fork_and_exit import in_child, posix
 from tests.settle.test_settle import (
     THREAD,
@@ -265,7 +266,7 @@ def test_ctrl_c_while_the_end_is_told(where: str, who: str, journal: RunJournal,
             patched.undo()
             raise KeyboardInterrupt
 
-        patched.setattr(journal._capture, where, interrupted)
+        patched.setattr(recorder_of(journal), where, interrupted)
         with pytest.raises(KeyboardInterrupt):
             agent.invoke(say("hi"), THREAD)
     match who:
@@ -387,7 +388,7 @@ def test_a_forked_child_waits_for_nothing_of_its_parent(while_: str, db: Any, ca
     with RunJournal(db) as journal, ThreadPoolExecutor(1) as pool:
         agent = attach(made_by_hand(asked, [], checkpointer=saver), journal)
         if while_ == "the lock is held":
-            done = pool.submit(journal._capture.tracker.do, gate.hold)
+            done = pool.submit(recorder_of(journal).tracker.do, gate.hold)
         else:
             done = pool.submit(agent.invoke, say("first"), THREAD)
         assert gate.held.wait(30)

@@ -28,6 +28,7 @@ from langchain_runjournal import (
 )
 from langchain_runjournal.events import thaw_events
 from langchain_runjournal.events.run_state import advance, begin
+from langchain_runjournal.journal.core import core_of
 from tests._cli import run
 
 HALF = "user\ud800"
@@ -136,8 +137,8 @@ def test_call_ids_and_names_stay_what_they_are(journal: RunJournal, tmp_path: Pa
     found = journal.read("r")
     assert [event.call_id for event in found] == ["c\ud800", "c?", None]
     assert found[2].data == {"name": "f\ud800", "tool_call_id": "t\ud800"}
-    journal._store.learn("name g\ud800", ["one"])
-    assert journal._store.learned("name g?") == set()
-    assert journal._store.learned("name g\ud800") == {"one"}
+    core_of(journal).store.learn("name g\ud800", ["one"])
+    assert core_of(journal).store.learned("name g?") == set()
+    assert core_of(journal).store.learned("name g\ud800") == {"one"}
     with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as con:
         assert con.execute("SELECT count(*) FROM runs WHERE run_id = 'r'").fetchone() == (1,)

@@ -16,6 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langchain_runjournal import Event, RunJournal, attach, because, start_run
 from langchain_runjournal.events import GRAPH
 from langchain_runjournal.events.segments import pack
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores import Owner
 from langchain_runjournal.testing import ScriptedChatModel
 from tests.support.started_agent import on, on_a_loop, say
@@ -91,7 +92,7 @@ FAR = Owner(owner_id="far", place="another container", pid=1, born="", lease=1.0
 
 def left_far_away(journal: RunJournal) -> None:
     """A run of another container, which said two words."""
-    journal._store.beat(FAR)
+    core_of(journal).store.beat(FAR)
     asked = {"type": "human", "data": {"type": "human", "content": "first", "id": "asked"}}
     said: list[tuple[Any, dict[str, Any], str | None]] = [
         ("run.start", {"thread_id": "t", "name": "agent", "metadata": {GRAPH: "agent"}}, None),
@@ -102,7 +103,7 @@ def left_far_away(journal: RunJournal) -> None:
     events = [
         Event(run_id="far", seq=seq, kind=kind, data=data, call_id=call) for seq, (kind, data, call) in enumerate(said, 1)
     ]
-    journal._store.append("far", [pack("far", 1, events)])
+    core_of(journal).store.append("far", [pack("far", 1, events)])
 
 
 @on_a_loop
@@ -123,7 +124,7 @@ async def test_a_message_beside_another_container(tmp_path: Path, caplog: pytest
     message = asyncio.create_task(two.here.ainvoke(say("second"), on("t")))
     beats = 0
     while not message.done():
-        two.journals[1]._store.beat(replace(FAR, beats=(beats := beats + 1)))
+        core_of(two.journals[1]).store.beat(replace(FAR, beats=(beats := beats + 1)))
         await asyncio.sleep(0.01)
     assert ["run far is still running on thread" in line for line in caplog.messages] == [True]
     assert (await two.journals[0].arun("far")).epoch == 1

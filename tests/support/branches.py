@@ -24,6 +24,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
 
 from langchain_runjournal import RunJournal, is_partial, is_synthetic
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.messages.tool_pairs import requests
 from tests.support.agents import asks, words
 from tests.support.conversations import Recording
@@ -265,7 +266,7 @@ class Cutter:
 
     def __init__(self, journal: RunJournal, at: int, cut: Callable[[], object]) -> None:
         self.count = 0
-        add: Any = journal._appender.add
+        add: Any = core_of(journal).appender.add
 
         def counting(*args: Any, **kwargs: Any) -> None:
             add(*args, **kwargs)
@@ -273,7 +274,7 @@ class Cutter:
             if self.count == at:
                 cut()
 
-        journal._appender.add = counting  # type: ignore[method-assign]
+        core_of(journal).appender.add = counting  # type: ignore[method-assign]
 
     def stop_counting(self) -> None:
         """What comes now is not part of the run that is cut."""

@@ -9,6 +9,9 @@ import threading
 from typing import Any
 
 from examples import server
+from langchain_runjournal.capture.recorder import recorder_of
+from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.runs.admission import lines_of
 
 HELD = "Nowhere"
 
@@ -18,12 +21,13 @@ async def debug() -> dict[str, Any]:
     """What is at work: all tasks but this one, and all threads; and what the journal holds in memory for its runs."""
     gc.collect()  # a model call that was cancelled ends when nobody holds it any more, and frames hold each other
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    capture = server.app.state.journal._capture
+    journal = server.app.state.journal
+    nodes, runs, lines = recorder_of(journal).tracker.nodes, core_of(journal).local_runs, lines_of(journal).last
     return {
         "pid": os.getpid(),
         "tasks": sorted(getattr(task.get_coro(), "__qualname__", "?") for task in tasks),
         "threads": sorted(thread.name for thread in threading.enumerate()),
-        "memory": [len(capture.tracker.nodes), len(capture.started), len(capture.waiting)],
+        "memory": [len(nodes), len(runs), len(lines)],
     }
 
 

@@ -16,6 +16,10 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Run, RunHandle, RunJournal, attach, start_run
+from langchain_runjournal.capture.recorder import recorder_of
+from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.runs.admission import lines_of
+from langchain_runjournal.settle.settlements import settlements_of
 from tests.support.agents import words
 from tests.support.conversations import (
     PATIENCE,
@@ -137,9 +141,9 @@ async def talking(
 def nothing_is_left(journal: RunJournal) -> None:
     """No run of it goes on, and nothing is kept of those that did."""
     gc.collect()
-    capture, threads = journal._capture, journal._capture.threads
-    assert capture.started == {}
-    assert capture.waiting == {}
+    capture, threads = recorder_of(journal), recorder_of(journal).threads
+    assert len(core_of(journal).local_runs) == 0
+    assert lines_of(journal).last == {}
     assert capture.tracker.nodes == {}
-    assert (threads._turns, threads.settling, threads._open) == ({}, {}, {})
-    assert (journal._stops._callbacks, journal._stops._early) == ({}, {})
+    assert (threads._turns, settlements_of(journal).at_work, threads._open) == ({}, {}, {})
+    assert (core_of(journal).stops._callbacks, core_of(journal).stops._early) == ({}, {})

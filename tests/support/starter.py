@@ -29,6 +29,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from langchain_runjournal import Run, RunHandle, RunJournal, attach, errors, start_run
+from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.runs.admission import lines_of
 from tests.support.agents import Scripted
 from tests.support.conversations import story
 
@@ -193,18 +195,18 @@ class Starter:
 
     async def at_work(self) -> Any:
         """Answers that are being given, how many were cancelled, and what the journal holds for runs in tasks."""
-        capture = self.journal._capture
-        return [self.model.speaking, self.model.cancelled, len(capture.started), len(capture.waiting)]
+        started, waiting = core_of(self.journal).local_runs, lines_of(self.journal).last
+        return [self.model.speaking, self.model.cancelled, len(started), len(waiting)]
 
     async def die_at(self, of: str) -> None:
         """Be killed as soon as the store has done this, once more."""
-        done = getattr(self.journal._store, of)
+        done = getattr(core_of(self.journal).store, of)
 
         def die(*args: Any, **kwargs: Any) -> None:
             done(*args, **kwargs)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        setattr(self.journal._store, of, die)
+        setattr(core_of(self.journal).store, of, die)
 
 
 def _shown(run: Run) -> Any:

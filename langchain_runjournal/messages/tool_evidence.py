@@ -1,30 +1,23 @@
-"""What a journal knows of the tool calls of its runs: who asked, what began, what came back.
+"""Pure: what the events of one run say of its tool calls: who asked, what began, what came back.
 
 Rule: a call belongs to the message that asks for it. The same id may be asked for again later, and is another call then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ..common.packed import copied
-from ..events import Event, Run, RunStatus
-from ..messages.loading import load
-from ..messages.message_data import Data
-from ..messages.tool_requests import request_ids
-from ..messages.tool_results import CallKnowledge, State
-from .run_display import read_if_there
-
-if TYPE_CHECKING:
-    from .run_journal import RunJournal
+from ..events import Event
+from .loading import load
+from .message_data import Data
+from .tool_requests import request_ids
+from .tool_results import CallKnowledge, State
 
 Call: TypeAlias = tuple[str | None, str]
 """The id of the message that asks, and that of the tool call."""
-_REMEMBERED: Final = 64
-_RUNS_BACK: Final = 50
-"""How many runs of a thread are searched for a result that its history lacks."""
 
 
 @dataclass(slots=True)
@@ -106,41 +99,3 @@ class Evidence:
         result: Any = found[0] if found else None
         cause = fact.cause if fact.state in ("cut", "beside_cut") else self.reason
         return CallKnowledge(state=fact.state, result=result, error=fact.error, run_id=self.run_id, cause=cause)
-
-
-def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, CallKnowledge]:
-    """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last.
-
-    A run that has completed with an open request has handed it to its caller (a tool of the browser), and does not know
-    whether that began. One that has paused ends as the run does that took it up.
-    """
-    found: dict[Call, CallKnowledge] = {}
-    missing = set(wanted)
-    has_completed = False
-    for run in journal.runs(thread_id, limit=_RUNS_BACK):
-        if not missing:
-            break
-        evidence = _of(journal, run)
-        has_completed = run.status == RunStatus.COMPLETED and (has_completed or not evidence.has_paused)
-        for call in list(missing):
-            known = evidence.known(call)
-            if known is None:
-                continue
-            if has_completed and known.state == "never_started":
-                known = replace(known, state="unknown")
-            if known.result is not None or evidence.has_asked(call):
-                missing.discard(call)  # only newer runs could know more
-            if known.result is not None or call not in found:
-                found[call] = known
-    return found
-
-
-def _of(journal: RunJournal, run: Run) -> Evidence:
-    """What a run knows; remembered as long as nothing is added to it, since a model call may ask for each of a thread."""
-    remembered, key = journal._capture.evidence, (run.run_id, run.last_seq)
-    found = remembered.get(key)
-    if found is None:
-        found = remembered[key] = Evidence(run.run_id, read_if_there(journal, run.run_id), run.cause)
-        while len(remembered) > _REMEMBERED:
-            remembered.pop(next(iter(remembered)), None)
-    return found

@@ -1,0 +1,168 @@
+"""The parts of a journal: this module builds them, and other modules of the package reach them here.
+
+Rule: a program uses `RunJournal`, and another room of this package calls `core_of`. No room reads a private attribute of a
+journal. The parts do not know the `RunJournal` that holds them, or a journal that no program uses would never go.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..common.clock import Clock
+from ..errors import JournalClosed
+from ..stores import Owner, Store
+from .append import Appender
+from .bell import Bell
+from .dead_owners import DeadOwners
+from .duties import Duties
+from .extensions import Extensions
+from .fork_and_exit import Asleep
+from .local_runs import LocalRuns
+from .ownership import new_owner
+from .spool import open_spool
+from .stop_requests import Stops
+from .thread_pool import ThreadPool
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from .run_journal import RunJournal
+
+logger = logging.getLogger("langchain_runjournal")
+
+_MEMORY_ROOM: Final = 250_000  # events that a journal without a spool holds before it merges and drops
+_T = TypeVar("_T")
+
+
+class JournalCore:
+    """The parts of one journal. In a forked child, `start` makes new ones when the child first uses the journal."""
+
+    appender: Appender | Asleep
+    """Takes events. Read it anew for each event: a fork replaces it."""
+    writer: Writer
+    duties: Duties
+    bell: Bell
+    """Wakes the writer thread."""
+    stops: Stops
+    dead_owners: DeadOwners
+    finalizer: weakref.finalize[[], JournalCore]
+
+    def __init__(self, store: Store, clock: Clock, *, lease: float, busy_timeout: float, spool_limit: int) -> None:
+        self.store = store
+        self.clock = clock
+        self.lease = lease
+        self.busy_timeout = busy_timeout
+        self.thread_pool = ThreadPool()
+        self.is_closed = False
+        self.extensions = Extensions()
+        self.local_runs = LocalRuns()
+        self._spool_limit = spool_limit
+        try:
+            self.start(())
+        except BaseException:
+            store.close()
+            raise
+
+    def start(self, not_ours: Iterable[str]) -> None:
+        """Make an owner, a spool and a writer thread. `not_ours`: runs that belong to the parent of a forked process."""
+        owner, bell = new_owner(self.lease), Bell()
+        appender = Appender(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
+        stops, dead_owners = Stops(appender), DeadOwners(self.store, self.clock)
+        duties = Duties(self.store, owner, self.clock, appender, dead_owners, stops, bell)
+        writer = Writer(self.store, self.clock, appender, duties, bell)
+        # Others must find the owner before its spool: a spool without an owner is a dead one's.
+        self.store.beat(owner)
+        try:
+            dead_owners.collect()
+        except Exception:
+            logger.exception("could not import all spools of dead owners into %s; retrying later", self.store.url)
+        if self.store.path is not None:
+            ids = self.store.store_id, bytes.fromhex(owner.owner_id)
+            appender.spool = open_spool(self.store.path, *ids, limit=self._spool_limit)
+        for run_id in not_ours:
+            appender.shut_out(run_id)
+        self.bell, self.stops, self.dead_owners, self.duties, self.writer = bell, stops, dead_owners, duties, writer
+        self.appender = appender
+        # A journal that is dropped without close() is drained all the same, and its thread ends.
+        self.finalizer = weakref.finalize(self, writer.leave)
+        self.finalizer.atexit = False
+        writer.start()
+
+    @property
+    def owner(self) -> Owner:
+        """The journal as the owner of its runs, with its last heartbeat."""
+        return self.duties.owner
+
+    def check_open(self) -> None:
+        """Raise `JournalClosed` if the journal is closed. In a forked child, make the child's own parts first."""
+        if isinstance(self.appender, Asleep):
+            self.appender.revive()
+        if self.is_closed:
+            raise JournalClosed(url=self.store.url, refused=self.appender.take_late())
+
+    def catch_up(self, *, needed: bool | None = None) -> None:
+        """Bring into the store what this process has appended, as far as that is possible, before reading from there.
+
+        `needed`: whether anything waits that matters to the reader; by default, whether anything waits.
+        """
+        if (self.appender.waiting > 0 if needed is None else needed) and not self.must_not_wait():
+            barrier = self.writer.barrier(quiet=True)
+            concurrent.futures.wait([barrier], timeout=2 * self.busy_timeout)
+            if not barrier.cancel() and barrier.done() and barrier.exception() is not None:
+                logger.debug("reading %s without the events that could not be stored yet", self.store.url)
+
+    async def off_loop(self, work: Callable[[], _T]) -> _T:
+        """Return what `work` returns. A thread of the journal does the work."""
+        self.check_open()
+        try:
+            return await self.thread_pool.run(work)
+        except RuntimeError:
+            self.check_open()  # closed in between: say so, rather than that a pool was shut down
+            raise
+
+    def must_not_wait(self) -> bool:
+        """Return whether the writer could wait for the calling thread: in the middle of an append, or on its own thread."""
+        return self.appender.is_inside() or self.writer.is_current()
+
+    def close(self) -> None:
+        """Store everything, and release the file. Raises what the last barrier has to tell."""
+        self.is_closed = True
+        self.finalizer.detach()
+        try:
+            self.writer.close()
+        except KeyboardInterrupt:
+            self.is_closed = False  # not waited for to the end: close it again
+            raise
+        finally:
+            self.thread_pool.shutdown()
+
+    # --- forks --------------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Get the store ready for a fork."""
+        self.store.before_fork()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Work again after a fork. In the child, the thread, the spool and the runs are the parent's: `Asleep` takes events
+        until the child first uses its journal, if the child ever does."""
+        self.store.after_fork(child=child)
+        if child and not self.is_closed:
+            self.finalizer.detach()
+            self.thread_pool = ThreadPool()
+            if isinstance(self.appender, Asleep):
+                not_ours = self.appender.not_ours
+            else:
+                not_ours = frozenset(self.appender.buffers)
+                if self.appender.spool is not None:
+                    self.appender.spool.abandon()
+            self.appender = Asleep(self, not_ours)
+            self.local_runs.after_fork()
+            self.extensions.after_fork()
+
+
+def core_of(journal: RunJournal) -> JournalCore:
+    """Return the parts of a journal."""
+    return journal._core

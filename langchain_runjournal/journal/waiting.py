@@ -1,0 +1,55 @@
+"""What a journal does that may block: in both ways of waiting for it (see `common.twins`)."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ..common.twins import Effect
+from ..errors import JournalClosed
+from .core import core_of
+
+if TYPE_CHECKING:
+    from .run_journal import RunJournal
+
+_T = TypeVar("_T")
+
+
+def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Effect[_T]:
+    """Something that a journal does, which may block."""
+    return Effect(work, partial(core_of(journal).off_loop, work))
+
+
+def make_durable(
+    journal: RunJournal, seconds: float | None, then: Callable[[], object] | None = None
+) -> Effect[Exception | None]:
+    """Wait until all that was appended is durable, and what has kept it from that. `then`: called by the writer when it is.
+
+    What was refused is left for the next barrier of the user: nobody would hear of it here.
+    """
+
+    def barrier() -> concurrent.futures.Future[None]:
+        core = core_of(journal)
+        if core.is_closed:
+            raise JournalClosed(url=journal.url, refused=0)
+        core.check_open()
+        return core.writer.barrier(quiet=True, then=then)
+
+    def here() -> Exception | None:
+        try:
+            barrier().result(seconds)
+        except Exception as exc:  # noqa: BLE001 - given back
+            return exc
+        return None
+
+    async def giving_way() -> Exception | None:
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(barrier()), seconds)
+        except Exception as exc:  # noqa: BLE001 - given back
+            return exc
+        return None
+
+    return Effect(here, giving_way)
