@@ -246,6 +246,8 @@ class MemoryStore:
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; a child has a copy of its own."""
+        if child:
+            self._holders.clear()  # the settlements of the parent are not in the child
         self._lock.release()
 
     def close(self) -> None:

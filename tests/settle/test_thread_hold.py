@@ -169,7 +169,7 @@ def test_a_recovery_leaves_a_thread_on_which_a_message_has_begun_elsewhere(
         [report] = owner.recover(graph_of(saver=saver))
         gate.open()
         message.result(PATIENCE)
-    assert (report.outcome, "goes on on the same thread" in str(report.reason)) == ("held", True)
+    assert (report.outcome, "on the same thread" in str(report.reason)) == ("held", True)
     assert thread(agent) == WHOLE
 
 
@@ -324,3 +324,13 @@ def test_a_store_without_holds(journals: Journals) -> None:
     assert outcomes(journal.recover(graph)) == {"old": "settled"}
     assert not is_held(journal, "t")
     assert thread(graph) == words_of("old")
+
+
+@pytest.mark.parametrize("child", [True, False])
+def test_a_forked_child_with_a_copy_of_the_store_waits_for_no_settlement_of_its_parent(child: bool) -> None:
+    """Nothing would ever end it there."""
+    store = MemoryStore()
+    store.hold("t", "parent 1", None)
+    store.before_fork()
+    store.after_fork(child=child)
+    assert store.holder("t") == (None if child else "parent 1")
