@@ -37,7 +37,7 @@ from ..journal.tool_evidence import Evidence
 from .graph_thread import GraphThreads
 from .order import BEHIND, Older, by_thread
 from .settler import Settlement, Settler
-from .thread_hold import Waits, is_held
+from .thread_hold import Waits
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -273,7 +273,7 @@ class SettlementSchedule:
             )
             gives_up = run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD
             # While its owner settles the thread, the run has come to its end.
-            if gives_up and not (yield self._off(partial(is_held, self._journal, turn.thread_id))):
+            if gives_up and not (yield self._off(partial(self._settler.is_held_elsewhere, turn.thread_id))):
                 logger.warning(_GOES_ON, run.run_id, turn.thread_id)
                 return False  # it has its first owner, who lives
             if warn_at is not None and time.monotonic() > warn_at:

@@ -31,7 +31,7 @@ from .plan import Plan, late_results, plan
 from .repair import Mender
 from .resumed_tasks import about_run
 from .supersteps import cleared, is_left, supersteps
-from .thread_hold import Alone, HeldElsewhere, Waits
+from .thread_hold import Alone, HeldElsewhere, Waits, is_held, name_of
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -185,6 +185,10 @@ class Settler:
         else:
             warn_of(problem, _FAILED, run_id)
         return Settlement(run_id=run_id, thread_id=thread_id, outcome=outcome, reason=why)
+
+    def is_held_elsewhere(self, thread_id: str) -> bool:
+        """Whether another living journal settles a thread now. May block."""
+        return is_held(self._journal, name_of(self._threads, thread_id))
 
     def _warn(self, what: str) -> None:
         if not self._warned:

@@ -17,7 +17,8 @@ Rules:
 5. A settlement takes no second hold, and does not wait for a run while it has one: there is no deadlock.
 6. A message may begin to work as soon as it has no hold any more. From there on no other journal settles an older run of
    the thread, because the run of the message is newer and is running (`Order`).
-7. A store that cannot be written, or has no `hold`, excludes no process; a thread is settled all the same.
+7. Threads in a checkpointer in memory are those of one process, also after a fork: no other process excludes it from them.
+8. A store that cannot be written, or has no `hold`, excludes no process; a thread is settled all the same.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from langgraph.checkpoint.memory import InMemorySaver
 
 from ..common.twins import Effect, Effects, off_loop, wait_for
 from ..errors import CheckpointFenced, SettlementTimeout, StoreClosed
@@ -64,7 +68,8 @@ class HeldElsewhere(SettlementTimeout):
 class Hold:
     """The hold of one settlement on its thread. Its methods may block, and may be called from any thread."""
 
-    def __init__(self, journal: RunJournal, thread_id: str, mine: Settling) -> None:
+    def __init__(self, journal: RunJournal, thread_id: str, mine: Settling, name: str | None = None) -> None:
+        """`name`: that of the thread in the store, where it is another one (see `name_of`)."""
         self._store: Any = journal._store
         self._writer = journal._writer
         self._clock, self._lease = journal._clock, journal._lease
@@ -72,6 +77,7 @@ class Hold:
         self._lock = threading.Lock()
         self._is_over = self._is_taken = False
         self.thread_id = thread_id
+        self._name = name or thread_id
         self.holder = f"{journal.owner_id} {next(_numbers)}"
 
     def take(self) -> str | None:
@@ -90,7 +96,7 @@ class Hold:
     def _take(self) -> str | None:
         instead_of: str | None = None
         while True:
-            found: str = self._store.hold(self.thread_id, self.holder, instead_of)
+            found: str = self._store.hold(self._name, self.holder, instead_of)
             self._is_taken = found == self.holder
             if self._is_taken:
                 self._writer.dead_owners.holds[self.holder] = self.release_if_over
@@ -102,7 +108,7 @@ class Hold:
     def _other(self) -> str | None:
         """The other journal that holds the thread, by a read: a store that is locked can still be read."""
         try:
-            return self._living(self._store.holder(self.thread_id))
+            return self._living(self._store.holder(self._name))
         except Exception:  # noqa: BLE001 - the same
             return None
 
@@ -117,7 +123,7 @@ class Hold:
         for _ in range(_TRIES if self._is_taken else 0):
             asked = self._clock.monotonic()
             try:
-                found = self._store.holder(self.thread_id)
+                found = self._store.holder(self._name)
             except StoreClosed:
                 raise
             except Exception:  # noqa: BLE001 - no answer, as for `_fence.Question`
@@ -138,7 +144,7 @@ class Hold:
             self._is_over = True
             if self._is_taken:
                 try:
-                    self._store.release(self.thread_id, self.holder)
+                    self._store.release(self._name, self.holder)
                 except Exception as exc:  # noqa: BLE001 - tried again
                     logger.debug("thread %s is still held: %s", self.thread_id, exc)
                     return
@@ -157,10 +163,15 @@ def _has_left(owners: DeadOwners, owner_id: str) -> bool:
     return owner is None or owners.is_gone(owner)
 
 
-def is_held(journal: RunJournal, thread_id: str) -> bool:
-    """Whether another living journal settles a thread now."""
+def name_of(threads: GraphThreads, thread_id: str) -> str:
+    """The name under which a thread has its holder in the store."""
+    return f"{os.getpid()} {thread_id}" if isinstance(threads.graph.checkpointer, InMemorySaver) else thread_id
+
+
+def is_held(journal: RunJournal, name: str) -> bool:
+    """Whether another living journal settles the thread of this name now."""
     holder = getattr(journal._store, "holder", None)
-    owner_id = str(holder(thread_id) or "").partition(" ")[0] if holder is not None else ""
+    owner_id = str(holder(name) or "").partition(" ")[0] if holder is not None else ""
     return owner_id not in ("", journal.owner_id) and not _has_left(journal._writer.dead_owners, owner_id)
 
 
@@ -181,7 +192,7 @@ class Alone:
             if (result := other.result_for(mine)) is not None:
                 return result
         if hasattr(self._journal._store, "hold"):
-            mine.hold = Hold(self._journal, thread_id, mine)
+            mine.hold = Hold(self._journal, thread_id, mine, name_of(self._threads, thread_id))
             yield from self._take(mine.hold, waits)
             self._threads.guards[thread_id] = partial(off_loop, self._journal, mine.hold.ask)
         return None

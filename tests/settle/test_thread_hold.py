@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -27,6 +28,8 @@ from tests.support.agents import words
 from tests.support.conversations import Gate
 from tests.support.left_runs import Journals, begin, words_of
 
+NAME = f"{os.getpid()} t"
+"""That of the thread in the store: its checkpointer is in memory."""
 WHOLE = [*words_of("old"), "U next", "A fine"]
 
 
@@ -185,12 +188,12 @@ def test_a_message_that_is_cancelled_while_it_waits_for_its_thread(journals: Jou
     async def scenario() -> None:
         asked, here = model(words("fine")), journals()
         agent, waits = attach(graph_of(asked), here), tried(here)
-        assert owner._store.hold("t", f"{owner.owner_id} 1", None)  # type: ignore[attr-defined]
+        assert owner._store.hold(NAME, f"{owner.owner_id} 1", None)  # type: ignore[attr-defined]
         message = asyncio.create_task(agent.ainvoke(say("hi"), THREAD))
         assert await asyncio.to_thread(waits.wait, PATIENCE)
         await cancelled(message)
         assert asked.seen == []
-        owner._store.release("t", f"{owner.owner_id} 1")  # type: ignore[attr-defined]
+        owner._store.release(NAME, f"{owner.owner_id} 1")  # type: ignore[attr-defined]
         await agent.ainvoke(say("next"), THREAD)
         assert shown(asked.seen[0]) == [*words_of("old"), "U+ hi", "U next"]
 
@@ -219,7 +222,7 @@ def test_a_message_waits_while_the_owner_of_a_run_settles_its_end(journals: Jour
 
 
 def held(journal: RunJournal, thread_id: str = "t") -> Hold:
-    hold = Hold(journal, thread_id, Settling())
+    hold = Hold(journal, thread_id, Settling(), NAME)
     assert hold.take() is None
     return hold
 
@@ -228,10 +231,10 @@ def test_a_hold_of_a_journal_that_has_closed_is_nobodys(journals: Journals) -> N
     """Another process takes it at its next look, and what the first one still wants to write is refused."""
     first, second = journals(), journals()
     before = held(first)
-    assert Hold(second, "t", Settling()).take() == first.owner_id
-    assert is_held(second, "t")
+    assert Hold(second, "t", Settling(), NAME).take() == first.owner_id
+    assert is_held(second, NAME)
     first.close()
-    assert not is_held(second, "t")
+    assert not is_held(second, NAME)
     held(second).ask()
     with pytest.raises(errors.StoreClosed):
         before.ask()
@@ -254,7 +257,7 @@ def test_a_settlement_that_has_lost_its_thread_writes_nothing_more(
     assert report.outcome == "failed"
     assert "CheckpointFenced" in str(report.reason)
     assert thread(graph) == ["U first"]
-    assert thief._store.holder("t") == hold.holder  # type: ignore[attr-defined]
+    assert thief._store.holder(NAME) == hold.holder  # type: ignore[attr-defined]
 
 
 def test_a_hold_is_given_back_when_the_store_can_be_written_again(
@@ -299,7 +302,7 @@ def test_a_store_that_cannot_be_written_is_read(held_by_another: bool, journals:
         held(other)
     with contextlib.closing(sqlite3.connect(journal._store.path, isolation_level=None)) as con:
         con.execute("BEGIN IMMEDIATE")
-        hold = Hold(journal, "t", Settling())
+        hold = Hold(journal, "t", Settling(), NAME)
         assert hold.take() == (other.owner_id if held_by_another else None)
         hold.ask()
         con.execute("ROLLBACK")
@@ -322,7 +325,7 @@ def test_a_store_without_holds(journals: Journals) -> None:
     journal.append(Event(run_id="old", kind="run.end", data=CUT))
     graph = graph_of()
     assert outcomes(journal.recover(graph)) == {"old": "settled"}
-    assert not is_held(journal, "t")
+    assert not is_held(journal, NAME)
     assert thread(graph) == words_of("old")
 
 
