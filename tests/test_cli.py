@@ -689,26 +689,20 @@ def test_view_of_an_id_that_is_no_name_of_a_file(here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["run-------x.html", "runs.db"]
 
 
-def test_demo_and_chat_are_passed_on(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
-    """With what was asked for; what they return is the exit code."""
+def test_demo_is_passed_on(monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
+    """Pass the directory to `play`; its return value is the exit code."""
     from langchain_runjournal import demo
 
     asked: list[Any] = []
 
     def play(console: object, **options: Any) -> int:
         asked.append(options)
-        return 0
-
-    def chat(console: object, **options: Any) -> int:
-        asked.append(options)
         return 3
 
     monkeypatch.setattr(demo, "play", play)
-    monkeypatch.setattr(demo, "chat", chat)
-    assert run("demo", "--directory", str(here)).exit_code == 0
-    assert run("demo", "--chat", "--model", "a:b", "--new").exit_code == 3
-    assert asked == [{"directory": here}, {"directory": None, "model": "a:b", "new": True}]
-    assert "--chat" in complaint("demo", "--new", code=2)
+    assert run("demo", "--directory", str(here)).exit_code == 3
+    assert run("demo").exit_code == 3
+    assert asked == [{"directory": here}, {"directory": None}]
 
 
 # --- what is written --------------------------------------------------------------------------------------------------

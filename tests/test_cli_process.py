@@ -206,7 +206,7 @@ def test_a_full_place_for_complaints_changes_no_exit_code(home: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("args", [["list"], ["demo", "--chat", "--directory", "chat"]])
+@pytest.mark.parametrize("args", [["list"], ["demo", "--directory", "demo"]])
 def test_what_is_closed_is_nobody_there(home: Path, closed: str, args: list[str]) -> None:
     """As a daemon starts its children: the command does what it does, and ends with 0."""
     there = "" if "<" in closed else "</dev/null"

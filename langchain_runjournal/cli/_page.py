@@ -21,10 +21,9 @@ The page is one file that needs no network. Without -o it is run-<id>.html in th
 _DEMO = """\b
 Examples:
   runjournal demo
-  runjournal demo --chat
-  runjournal demo --chat --model anthropic:claude-sonnet-4-5
+  runjournal demo --directory demo
 
-It needs no key and no network, but for --model.
+It takes fifteen seconds, and needs no key and no network.
 """
 _OURS = b'<meta name="generator" content="langchain-runjournal">'
 
@@ -71,20 +70,12 @@ def _is_page(path: Path) -> bool:
     return _OURS in begin
 
 
-@click.command(epilog=_DEMO, short_help="See what this does, or try it in a chat.")
+@click.command(epilog=_DEMO, short_help="See what a journal does.")
 @option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where its files go, instead of a new one.")
-@option("--chat", is_flag=True, help="Talk to it: Ctrl-C stops an answer, /kill kills the process.")
-@option("--model", metavar="PROVIDER:NAME", help="With --chat: a real model, through init_chat_model.")
-@option("--new", is_flag=True, help="With --chat: begin a new conversation.")
 @common
 @click.pass_obj
-def demo(settings: Settings, directory: Path | None, chat: bool, model: str | None, new: bool) -> int:
-    """An agent that is stopped and killed, with and without a journal; or a chat to try it in."""
-    from ..demo import chat as talk
+def demo(settings: Settings, directory: Path | None) -> int:
+    """An agent that is stopped and killed, with and without a journal."""
     from ..demo import play
 
-    if not chat and (model is not None or new):
-        raise click.UsageError("--model and --new belong to --chat.")
-    if chat:
-        return talk(settings.out, directory=directory, model=model, new=new)
     return play(settings.out, directory=directory)

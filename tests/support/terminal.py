@@ -1,4 +1,4 @@
-"""A program in a terminal of its own, as a person would sit at it."""
+"""A program in a terminal of its own, as a person would use it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|[\x01\x02]")
 
 
 class Terminal:
-    """Runs a module of Python. What it writes is waited for; keys are what is sent."""
+    """Run a module of Python in a pseudo terminal; wait for what it writes, and press keys."""
 
     def __init__(self, *command: str, width: int = 100, height: int = 50, cwd: Path | None = None, **env: str) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-        # A shell may say otherwise for the tests themselves.
+        # The shell of the tests may have set these.
         inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWN, sys.executable, "-m", *command],
@@ -37,7 +37,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             cwd=cwd,
-            env={**inherited, "TERM": "xterm-256color", "INPUTRC": os.devnull, **env},
+            env={**inherited, "TERM": "xterm-256color", **env},
             start_new_session=True,
         )
         os.close(slave)
@@ -46,53 +46,38 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that it has written, without colours."""
+        """All that the program has written, without colours."""
         return _ESCAPES.sub("", self.raw).replace("\r", "")
 
     def _read(self, give_up: float) -> bool | None:
-        """Whether there was more; None if nothing has come."""
+        """Read more: True if there was something, False at the end, None at the deadline."""
         ready, _, _ = select.select([self.master], [], [], max(0.0, give_up - time.monotonic()))
         if not ready:
             return None
         try:
             found = os.read(self.master, 65536)
         except OSError:
-            return False  # Linux says so when nobody is left at the other end
+            return False  # Linux raises this when the other end is closed
         self.raw += found.decode(errors="replace")
         return bool(found)
 
     def wait_for(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
-        """Read until something comes, behind what was waited for before."""
+        """Read until the pattern matches behind the previous match."""
         give_up = time.monotonic() + timeout
         while (found := re.compile(pattern, re.S).search(self.text, self._seen)) is None:
             assert self._read(give_up), f"waited in vain for {pattern!r}, after:\n{self.text}"
         self._seen = found.end()
         return found
 
-    def insist(self, keys: str, pattern: str | None, times: int = 10) -> None:
-        """Press keys until something comes of it, or the program ends: a signal that reaches readline between its prompt
-        and its first look at the keyboard is not seen before the next one."""
-        for _ in range(times):
-            self.send(keys)
-            give_up = time.monotonic() + 2
-            while (more := self._read(give_up)) is not None:
-                if pattern is None:
-                    if not more:
-                        return
-                elif (found := re.compile(pattern, re.S).search(self.text, self._seen)) is not None:
-                    self._seen = found.end()
-                    return
-        raise AssertionError(f"insisted in vain on {pattern!r}, after:\n{self.text}")
-
     def send(self, keys: str) -> None:
         """Press keys."""
         os.write(self.master, keys.encode())
 
     def end(self, timeout: float = 30.0) -> int:
-        """Read until it has ended; gives its exit status."""
+        """Read until the program has ended; return its exit status."""
         give_up = time.monotonic() + timeout
         while self._read(give_up) is not False:
-            assert time.monotonic() < give_up, f"it goes on:\n{self.text}"
+            assert time.monotonic() < give_up, f"it is still running:\n{self.text}"
         return self.process.wait(timeout)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The demonstration: an agent is cut off three times, and one sees what is left of it."""
+"""The demonstration: three scenes in which an agent is cut off, and what is left of each."""
 
 from __future__ import annotations
 
@@ -20,56 +20,67 @@ from rich.text import Text
 
 from ..common.wording import plural
 from ..events import Run
-from ._agent import BOOK, PLAN, TRIP
-from ._child import Child
-from ._columns import ATTACHED, WITHOUT, show_left
-from ._pace import pace_of
-from ._place import PROBLEMS, demo_directory, what_to_do
-from ._screen import Screen, complain
-from ._sides import Heard, Left, Pair, cut, open_pair, until
+from .agent import BOOK, PLAN, TRIP
+from .comparison import ATTACHED, WITHOUT, show_left
+from .directory import PROBLEMS, DemoFailed, advice, demo_directory
+from .screen import Screen, complain
+from .side_by_side import Heard, Left, Pair, cancel, open_pair, until
+from .victim_process import VictimProcess
 
+PACE: Final = "RUNJOURNAL_DEMO_PACE"
 _WORDS: Final = 26
-"""How many words the user sees before an answer is cut off."""
+"""The number of words that the user sees before an answer is cut off."""
 
 
 @dataclass
 class Scene:
-    """What came of one of the three."""
+    """The outcome of one scene."""
 
     shown: str
-    """The words of the answer that was cut off, where it was cut off in the middle."""
+    """The words of an answer that was cut off in the middle."""
     finished: list[str]
-    """The tools that had finished."""
+    """The results of the tools that had finished."""
     without: Left
     attached: Left
 
     def lost(self) -> bool:
-        """Whether the journal lost anything."""
+        """Return whether the journal lost anything."""
         left = self.attached
         has_all = left.characters(self.shown) == len(self.shown) and left.results(self.finished) == len(self.finished)
-        return left.refused is not None or bool(left.gone()) or not has_all
+        return left.refused is not None or bool(left.missing()) or not has_all
 
 
 def play(console: Console, directory: Path | None, pace: float) -> int:
-    """See `demo.play`."""
+    """Play it all: see `demo.play`."""
     screen = Screen(console)
     try:
-        pace = pace_of(pace)
+        pace *= _pace_of_environment()
         with demo_directory(directory) as place:
             return asyncio.run(Play(screen, place, pace).play())
     except BrokenPipeError:
-        raise  # nobody reads any more: not for us to talk about
+        raise  # the reader closed the pipe: the caller exits with 141
     except KeyboardInterrupt:
-        screen.give_up()
+        screen.end_after_error()
         return 130
     except PROBLEMS as problem:
-        screen.give_up()
-        complain(what_to_do(problem, directory))
+        screen.end_after_error()
+        complain(advice(problem, directory))
         return 1
 
 
+def _pace_of_environment() -> float:
+    given = os.environ.get(PACE, "1")
+    try:
+        pace = float(given)
+        if not 0 <= pace <= 1000:
+            raise ValueError
+        return pace
+    except ValueError:
+        raise DemoFailed(f"{PACE} must be a number, such as 0.5 for twice as fast, and is {given!r}.") from None
+
+
 class Play:
-    """One performance."""
+    """One run of the demonstration."""
 
     def __init__(self, screen: Screen, directory: Path, pace: float) -> None:
         self._screen = screen
@@ -79,23 +90,20 @@ class Play:
         self._threads = [f"{name}-{self._number}" for name in ("sentence", "tools", "killed")]
 
     async def play(self) -> int:
-        """All of it. Returns the exit code."""
-        child = Child(self._directory, self._threads[2], self._pace)
+        """Play the three scenes. Return the exit code."""
+        victim = VictimProcess(self._directory, self._threads[2], self._pace)
         try:
             async with open_pair(self._directory, self._pace) as pair:
                 self._open()
-                scenes = [await self._sentence(pair), await self._tools(pair), await self._killed(pair, child)]
+                scenes = [await self._sentence(pair), await self._tools(pair), await self._kill(pair, victim)]
                 self._verdict(scenes)
                 runs = [(await pair.journal.aruns(thread_id, limit=None))[-1:] for thread_id in self._threads]
                 self._leave(pair, [run for found in runs for run in found])
         finally:
-            child.leave()
+            victim.close()
         if any(scene.lost() for scene in scenes):
             self._screen.line(
-                (
-                    "The journal has lost something that was shown. That should not be possible: please report it,",
-                    "bold red",
-                ),
+                ("The journal has lost something that was shown. This is a bug: please report it,", "bold red"),
                 (f" with what is in {self._directory}.", "bold red"),
             )
             return 1
@@ -139,7 +147,10 @@ class Play:
 
     async def _tools(self, pair: Pair) -> Scene:
         await self._scene(
-            2, "Stop while three tools are at work", "Two bookings are made when you press Stop: who remembers them?", BOOK
+            2,
+            "Stop while three tools are at work",
+            "Two bookings are made when you press Stop: does the agent remember them?",
+            BOOK,
         )
         heard = Heard(), Heard(self._show)
         await self._run(pair, 1, BOOK, heard, lambda: all(len(one.results) == 2 for one in heard), wait=0.5)
@@ -160,11 +171,11 @@ class Play:
             await until(enough, heard, tasks)
             await self._rest(wait)
         finally:
-            await cut(tasks)
+            await cancel(tasks)
 
-    async def _killed(self, pair: Pair, child: Child) -> Scene:
+    async def _kill(self, pair: Pair, victim: VictimProcess) -> Scene:
         await self._scene(
-            3, "kill -9 in the middle of an answer", "The process is gone without a word: what does the next one find?", PLAN
+            3, "kill -9 in the middle of an answer", "The process ends without a word: what does the next one find?", PLAN
         )
         heard: list[str] = []
 
@@ -173,8 +184,8 @@ class Play:
                 heard.append(words)
             self._show(what, words)
 
-        await child.answer(show, lambda: _words("".join(heard)) >= _WORDS)
-        status = await child.kill(show)
+        await victim.answer(show, lambda: _words("".join(heard)) >= _WORDS)
+        status = await victim.kill(show)
         self._cut("■ kill -9")
         reports = await pair.journal.arecover(pair.attached.agent)
         added = sum(len(one.messages) for one in reports)
@@ -233,7 +244,7 @@ class Play:
 
 
 def _command() -> str:
-    """What to type here for the command: in a clone, it is not where a shell looks for it."""
+    """Return what to type for the command: in a clone, `runjournal` is not on the PATH of the shell."""
     beside = Path(sys.executable).with_name("runjournal")
     return "runjournal" if shutil.which("runjournal") or not beside.exists() else os.path.relpath(beside)
 

@@ -1,4 +1,4 @@
-"""`make demo` and `runjournal demo`: an agent is cut off three times, and what one sees of it is true."""
+"""`make demo` and `runjournal demo`: they cut an agent off three times, and everything they show is true."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 
 from langchain_runjournal import RunJournal
-from langchain_runjournal.demo import _child, _sides, play
-from tests._terminal import Terminal
+from langchain_runjournal.demo import play, side_by_side, victim_process
+
+from ..support.terminal import Terminal
 
 MODULE = "langchain_runjournal.demo"
 FAST = {"RUNJOURNAL_DEMO_PACE": "0.05"}
@@ -35,7 +36,7 @@ def run_demo(directory: Path, width: int) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What it says in a pipe, and where it has left its files."""
+    """Its output in a pipe, and the directory with its files."""
     directory = tmp_path_factory.mktemp("demo") / "new"
     done = run_demo(directory, 100)
     assert (done.returncode, done.stderr) == (0, ""), done
@@ -43,14 +44,14 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 def columns(text: str, scene: int) -> tuple[str, str]:
-    """What stands in the two columns of a scene."""
+    """Return the text of the two columns of a scene."""
     part = re.split(r"^[123] · ", text, flags=re.M)[scene]
     rows = [line.split("│")[1:3] for line in part.splitlines() if line.count("│") == 3]
     return " ".join(" ".join(row[0] for row in rows).split()), " ".join(" ".join(row[1] for row in rows).split())
 
 
 def test_it_is_plain_in_a_pipe(played: tuple[str, Path]) -> None:
-    """No escape codes, no cursor that moves, and no line that is too long."""
+    """No escape codes, nothing that moves the cursor, and no line beyond the width."""
     text, _ = played
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
     assert text.count("■ Stop") == 2
@@ -58,7 +59,7 @@ def test_it_is_plain_in_a_pipe(played: tuple[str, Path]) -> None:
 
 
 def test_a_sentence_is_kept(played: tuple[str, Path]) -> None:
-    """Without the journal nothing of the answer is left; with it the half answer, and the model goes on with it."""
+    """Without the journal nothing of the answer is left; with it the half answer is, and the model continues it."""
     without, attached = columns(played[0], 1)
     assert "nothing of the answer" in without
     assert "Go on with what?" in without
@@ -67,7 +68,7 @@ def test_a_sentence_is_kept(played: tuple[str, Path]) -> None:
 
 
 def test_tools_are_kept(played: tuple[str, Path]) -> None:
-    """Without the journal two results are gone and the provider refuses; with it both are there, the third is answered."""
+    """Without the journal two results are lost and the provider refuses; with it the next request has all three."""
     without, attached = columns(played[0], 2)
     assert "the model is sent you Book flight, hotel and car. agent" in without
     assert "you Go on 2 results are gone It is never asked ✗ Refused (error 400): 3 tool requests" in without
@@ -77,7 +78,7 @@ def test_tools_are_kept(played: tuple[str, Path]) -> None:
 
 
 def test_a_kill_is_survived(played: tuple[str, Path]) -> None:
-    """A process is really killed, and the next one finds what it had said."""
+    """The demonstration kills a real process, and the next process finds what it had said."""
     text, _ = played
     without, attached = columns(text, 3)
     assert text.count("■ kill -9") == 1
@@ -87,7 +88,7 @@ def test_a_kill_is_survived(played: tuple[str, Path]) -> None:
 
 
 def test_the_verdict_is_counted(played: tuple[str, Path]) -> None:
-    """What was shown, what was kept of it, and whether the next message works, on both sides."""
+    """The verdict counts what was shown, what was kept of it, and whether the next message works, on both sides."""
     text, directory = played
     shown = re.search(r"Of (\d+) characters shown, kept +0 +(\d+) *\n", text)
     assert shown is not None
@@ -105,7 +106,7 @@ def test_the_verdict_is_counted(played: tuple[str, Path]) -> None:
 
 
 def test_it_ends_with_a_picture(played: tuple[str, Path]) -> None:
-    """The last line is the path of a timeline with the three runs that were cut off; before that, what shows more."""
+    """The last line is the path of a timeline with the three cut-off runs; the one before it is a command."""
     text, directory = played
     more, last = text.splitlines()[-2:]
     assert last.endswith(str(directory / "timeline.html"))
@@ -127,7 +128,7 @@ def played_here(directory: Path, width: int = 90) -> tuple[int, str]:
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_every_width_is_right(width: int, tmp_path: Path) -> None:
-    """Side by side, or one below the other where there is no room; never beyond the edge. Twice in one directory is fine."""
+    """Side by side, or one below the other on a narrow screen; never beyond the edge. Twice in one directory works."""
     for _ in range(2 if width == 80 else 1):
         status, text = played_here(tmp_path, width)
         assert status == 0
@@ -138,46 +139,41 @@ def test_every_width_is_right(width: int, tmp_path: Path) -> None:
     assert is_beside == (width > 60)
 
 
-def test_a_loss_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were the journal to lose something, it would be seen in all of its places, and by the exit code."""
+def test_a_loss_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal that loses everything shows in the columns, in the verdict and in the exit code."""
 
     def attach(graph: Any, journal: RunJournal) -> Any:
         return graph
 
-    monkeypatch.setattr(_sides, "attach", attach)
+    monkeypatch.setattr(side_by_side, "attach", attach)
     status, text = played_here(tmp_path)
     assert status == 1
     counted = re.search(r"Of (\d+) characters shown, kept +0 +(\d+) *\n", text)
     assert counted is not None
-    # The process that is killed is another one, and attaches: what it has said is found.
+    # The victim is another process, which does attach: what it has said is found.
     assert 0 < int(counted[2]) < int(counted[1])
     assert re.search(r"results kept +0 +0 *\n", text)
     assert re.search(r"next messages +1 refused +1 refused *\n", text)
     assert "The journal has lost something that was shown." in text
 
 
-def test_a_loss_of_a_single_word_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not enough that something is kept."""
-    real = _sides.Side.left
+def test_a_loss_of_a_single_word_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeping a part of what was shown is a loss too."""
+    send_next = side_by_side.Side.send_next
 
-    async def left(self: Any, thread_id: str) -> _sides.Left:
-        return await real(self, thread_id)
-
-    go_on = _sides.Side.go_on
-
-    async def forgetful(self: Any, thread_id: str, found: _sides.Left) -> None:
-        await go_on(self, thread_id, found)
+    async def forgetful(self: Any, thread_id: str, found: side_by_side.Left) -> None:
+        await send_next(self, thread_id, found)
         found.sent = [one.model_copy(update={"content": one.text[:-12]}) if one.type == "ai" else one for one in found.sent]
 
-    monkeypatch.setattr(_sides.Side, "go_on", forgetful)
+    monkeypatch.setattr(side_by_side.Side, "send_next", forgetful)
     status, text = played_here(tmp_path)
     assert status == 1
     assert "The journal has lost something that was shown." in text
 
 
-def test_a_process_that_dies_by_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was to be killed is dead already: a sentence, with what it has said."""
-    monkeypatch.setattr(_child, "_MODULE", "nothing_of_the_kind")
+def test_a_victim_that_dies_by_itself_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the victim is dead before the kill, one sentence says so, with what the process wrote to stderr."""
+    monkeypatch.setattr(victim_process, "_MODULE", "nothing_of_the_kind")
     status, text = played_here(tmp_path)
     assert status == 1
     last = " ".join(text.splitlines()[-3:])
@@ -185,8 +181,8 @@ def test_a_process_that_dies_by_itself_is_told(tmp_path: Path, monkeypatch: pyte
     assert "No module named nothing_of_the_kind" in " ".join(last.split())
 
 
-def test_a_pace_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable of the environment is looked at before anything begins."""
+def test_a_pace_that_is_not_a_number_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demonstration reads the variable before it creates a directory."""
     monkeypatch.setenv("RUNJOURNAL_DEMO_PACE", "fast")
     status, text = played_here(tmp_path / "not-made")
     assert status == 1
@@ -196,7 +192,7 @@ def test_a_pace_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_terminal_gets_colours(tmp_path: Path) -> None:
-    """And NO_COLOR takes them away."""
+    """Unless NO_COLOR is set."""
     for env, is_coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
         with Terminal(MODULE, "--directory", str(tmp_path), **FAST, **env) as terminal:
             assert terminal.end() == 0
@@ -206,7 +202,7 @@ def test_a_terminal_gets_colours(tmp_path: Path) -> None:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """The processes that were given a directory, but for this one."""
+    """List the processes with this directory among their arguments, except this one."""
     listed = subprocess.run(["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if str(directory) in line and line.split()[0] != str(os.getpid())]
 
@@ -214,7 +210,7 @@ def processes_of(directory: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["castle", "monastery"])
 def test_ctrl_c_ends_it_quietly(moment: str, tmp_path: Path) -> None:
-    """While one process answers, and while the other does: 130, no traceback, and no process is left behind."""
+    """While either process answers: 130, no traceback, and no process is left behind."""
     with Terminal(MODULE, "--directory", str(tmp_path), RUNJOURNAL_DEMO_PACE="0.15") as terminal:
         terminal.wait_for(moment)
         terminal.send("\x03")
@@ -225,11 +221,11 @@ def test_ctrl_c_ends_it_quietly(moment: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_other_process_ends_with_it(tmp_path: Path) -> None:
+def test_the_victim_ends_with_the_demonstration(tmp_path: Path) -> None:
     """Also if the demonstration itself is killed."""
     with Terminal(MODULE, "--directory", str(tmp_path)) as terminal:
         terminal.wait_for("castle")
-        (other,) = [line.split()[0] for line in processes_of(tmp_path) if "_killed" in line]
+        (other,) = [line.split()[0] for line in processes_of(tmp_path) if ".victim " in line]
         terminal.process.kill()
         terminal.end()
     waiting = subprocess.run(["tail", "--pid", other, "-s", "0.05", "-f", os.devnull], timeout=30)

@@ -1,4 +1,4 @@
-"""A travel agent whose model follows a script: what the demonstration cuts off."""
+"""The agent that the demonstration cuts off: a travel agent whose model follows a script."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
-from ..messages.loading import is_synthetic
-from ..testing.scripted_model import Answer, Call, ScriptedChatModel, Wait
+from .. import is_synthetic
+from ..testing import Answer, Call, ScriptedChatModel, Wait
 
 TRIP: Final = "What should I see in Lisbon?"
 BOOK: Final = "Book flight, hotel and car."
@@ -25,7 +25,7 @@ GO_ON: Final = "Go on"
 _SAYS: Final = {
     TRIP: (
         "Begin at the castle early in the morning, before the crowds are there. Then walk down through Alfama, the oldest"
-        " part of town, where the streets are stairs and somebody always sings. By noon you are at the river: have"
+        " part of town, where the streets are stairs and there is always music. By noon you are at the river: have"
         " sardines for lunch, and take the yellow tram back up the hill for the view in the evening."
     ),
     PLAN: (
@@ -36,26 +36,26 @@ _SAYS: Final = {
 }
 _BOOKING: Final = "I book all three."
 _FOR_EVER: Final = 60.0
-"""Seconds for which an answer that is to be cut off stays open at its end, on however slow a machine."""
+"""Seconds for which an answer that is to be cut off stays open at its end: longer than any machine needs to cut it."""
 
 
 class Travel:
-    """What the agent does: its script, and its tools. `pace`: 1 for people, less for tests."""
+    """The script and the tools of the agent. `pace`: 1 for people, less for tests."""
 
     def __init__(self, pace: float) -> None:
         self._pace = pace
         self.model = ScriptedChatModel(self.answer, pace=0.065 * pace)
 
     def answer(self, messages: list[BaseMessage]) -> Answer:
-        """The next answer, made from what the model is given and from nothing else."""
-        asked = messages[-1].text
-        if asked in _SAYS:
-            return [_SAYS[asked], Wait(_FOR_EVER)]
-        if asked == BOOK:
+        """Return the next answer, made only from the messages that the model is sent."""
+        question = messages[-1].text
+        if question in _SAYS:
+            return [_SAYS[question], Wait(_FOR_EVER)]
+        if question == BOOK:
             return [_BOOKING, *(Call("book", {"what": what}) for what in ("flight", "hotel", "car"))]
-        return self._go_on(messages[:-1])
+        return self._continue(messages[:-1])
 
-    def _go_on(self, before: Sequence[BaseMessage]) -> str:
+    def _continue(self, before: Sequence[BaseMessage]) -> str:
         results = [one for one in before if one.type == "tool"]
         if results:
             done = ", ".join(one.text for one in results if not is_synthetic(one))
@@ -67,7 +67,7 @@ class Travel:
         return "Go on with what? I have not said anything yet."
 
     def tools(self) -> list[BaseTool]:
-        """One tool: it is fast with a flight and a hotel, and not with a car."""
+        """Return one tool: it takes a moment for a flight and a hotel, and a minute for a car."""
 
         @tool
         async def book(what: str) -> str:
@@ -82,7 +82,7 @@ class Travel:
 def graph_of(
     model: Runnable[LanguageModelInput, BaseMessage], tools: Sequence[BaseTool]
 ) -> StateGraph[MessagesState, None, MessagesState, MessagesState]:
-    """A model with tools, each call of a tool a task of its own, as `create_agent` of LangChain makes it."""
+    """Build a model with tools, each tool call a task of its own, as LangChain's `create_agent` does."""
 
     async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}

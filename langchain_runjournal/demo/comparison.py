@@ -1,4 +1,4 @@
-"""What is left of a turn, with and without the journal, side by side."""
+"""A table of what is left of a turn, without and with the journal, side by side."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ..common.wording import plural
-from ._agent import GO_ON
-from ._screen import STYLES, Screen, told, who
-from ._sides import Left
+from .agent import GO_ON
+from .screen import STYLES, Screen, shortened, speaker_of, summary
+from .side_by_side import Left
 
 NARROW = 72
-"""With fewer columns, the two stand one below the other."""
+"""With fewer columns, the two sides stand one below the other."""
 WITHOUT, ATTACHED = ("without", "bold red"), ("with the journal", "bold green")
 
 
 def show_left(screen: Screen, without: Left, attached: Left) -> None:
-    """Two columns, or two boxes one below the other where there is no room for columns."""
+    """Print two columns; on a narrow screen, two boxes one below the other."""
     screen.end()
     if screen.width < NARROW:
         inner = screen.width - 5
@@ -48,10 +48,10 @@ def _cells(screen: Screen, left: Left, inner: int) -> tuple[Group, Group, Group]
     if not any(one.type == "ai" for one in left.thread):
         holds.add_row("", Text("nothing of the answer", style="bold red"))
     sent = _messages(screen, left.sent, room, 1)
-    if gone := left.gone():
-        is_result = all(one.type == "tool" for one in gone)
+    if missing := left.missing():
+        is_result = all(one.type == "tool" for one in missing)
         words = ("result is", "results are") if is_result else ("message is", "messages are")
-        sent.add_row("", Text(f"{plural(len(gone), *words)} gone", style="bold red"))
+        sent.add_row("", Text(f"{plural(len(missing), *words)} gone", style="bold red"))
     return (
         Group(_heading("The thread holds"), holds),
         Group(Text.assemble(_heading("You write "), (GO_ON, "bold cyan"), _heading(": the model is sent")), sent),
@@ -63,7 +63,7 @@ def _answer(screen: Screen, left: Left, room: int) -> Group:
     if left.refused is not None:
         return Group(_heading("It is never asked"), screen.signs(Text("✗ " + refusal(left), style="bold red")))
     said = _grid()
-    said.add_row(Text("agent", style=STYLES["agent"]), screen.signs(screen.shortened(left.answer, 2 * room)))
+    said.add_row(Text("agent", style=STYLES["agent"]), screen.signs(Text(shortened(left.answer, 2 * room))))
     return Group(_heading("It answers"), said)
 
 
@@ -72,7 +72,7 @@ def _heading(text: str) -> Text:
 
 
 def refusal(left: Left) -> str:
-    """Why the model was not asked, in a few words."""
+    """Say in a few words why the provider would refuse the request."""
     problems = str(left.refused.problems).split("; ") if left.refused is not None else []
     if all(problem.endswith("has no result") for problem in problems):
         return f"Refused (error 400): {plural(len(problems), 'tool request')} without a result"
@@ -82,8 +82,8 @@ def refusal(left: Left) -> str:
 def _messages(screen: Screen, messages: Sequence[BaseMessage], room: int, lines: int) -> Table:
     grid = _grid()
     for message in messages:
-        name = who(message)
-        grid.add_row(Text(name, style=STYLES.get(name, "")), screen.marked(*told(message, room * lines), room))
+        name = speaker_of(message)
+        grid.add_row(Text(name, style=STYLES.get(name, "")), screen.marked(*summary(message, room * lines), room))
     return grid
 
 

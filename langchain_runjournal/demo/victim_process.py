@@ -1,4 +1,4 @@
-"""The other end of a process that is killed."""
+"""The parent's end of the process that the demonstration kills (`victim`)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final, cast
 
-from ._place import DemoFailed
+from .directory import DemoFailed
 
-_MODULE: Final = f"{__package__}._killed"
-_LONG: Final = 60.0
-_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has but one way, and it is as rude
+_MODULE: Final = f"{__package__}.victim"
+_TIMEOUT: Final = 60.0
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM ends a process just as abruptly
 
 
-class Child:
-    """A process that answers, and is killed in the middle. It begins to import at once, and to answer when it is told to."""
+class VictimProcess:
+    """A process that answers, and is killed in the middle of its answer.
+
+    It begins to import as soon as this object exists, and to answer when :meth:`answer` is called.
+    """
 
     def __init__(self, directory: Path, thread_id: str, pace: float) -> None:
-        self._log = directory / "killed.log"
+        self._log = directory / "victim.log"
         self._loop = asyncio.get_running_loop()
         self._heard: asyncio.Queue[list[str] | None] = asyncio.Queue()
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", _MODULE, str(directory), thread_id, str(pace)]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            self._process = subprocess.Popen(  # noqa: S603 - the command is our own module
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is for us: we end it
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends the other one
             )
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
@@ -55,12 +58,12 @@ class Child:
         try:
             self._loop.call_soon_threadsafe(self._heard.put_nowait, heard)
         except RuntimeError:
-            pass  # the loop is closed: we are leaving
+            pass  # the loop is closed: the demonstration is ending
 
     async def answer(self, show: Callable[[str, str], None], enough: Callable[[], bool]) -> None:
-        """Let it begin, and show what it says until that is enough."""
-        await self._next()  # it is ready
-        with contextlib.suppress(BrokenPipeError):  # it is dead: that is what we hear next
+        """Start the answer, and pass what it says to `show` until `enough` returns True."""
+        await self._next()  # "ready"
+        with contextlib.suppress(BrokenPipeError):  # the process is dead; _next() reports it
             self._stdin.write(b"go\n")
             self._stdin.flush()
         while not enough():
@@ -68,9 +71,9 @@ class Child:
 
     async def _next(self) -> list[str]:
         try:
-            heard = await asyncio.wait_for(self._heard.get(), _LONG)
+            heard = await asyncio.wait_for(self._heard.get(), _TIMEOUT)
         except (asyncio.TimeoutError, TimeoutError):
-            raise DemoFailed(f"The process that was to be killed said nothing for {_LONG:.0f} seconds.") from None
+            raise DemoFailed(f"The process that was to be killed said nothing for {_TIMEOUT:.0f} seconds.") from None
         if heard is None:
             status = self._process.wait()
             last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
@@ -81,24 +84,24 @@ class Child:
         return heard
 
     async def kill(self, show: Callable[[str, str], None]) -> int:
-        """End it with SIGKILL, show what was on its way to us, and return how it ended."""
+        """Send SIGKILL, pass what was still in the pipe to `show`, and return the exit status."""
         self._process.send_signal(_KILL)
         status = await asyncio.to_thread(self._process.wait)
-        while (heard := await asyncio.wait_for(self._heard.get(), _LONG)) is not None:
+        while (heard := await asyncio.wait_for(self._heard.get(), _TIMEOUT)) is not None:
             show(*heard)
         if status != -_KILL and os.name == "posix":
-            raise DemoFailed(f"The process did not end by the kill, but by itself, with exit status {status}.")
+            raise DemoFailed(f"The kill did not end the process: it ended by itself, with exit status {status}.")
         return status
 
-    def leave(self) -> None:
-        """Make sure that nothing of it is left."""
+    def close(self) -> None:
+        """End the process if it is still running, and release its pipes. Delete its log if it is empty."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
         try:
             self._stdin.close()
         except OSError:
-            pass  # it had not read all
+            pass  # the process ended before it read everything
         self._reader.join()
         self._stdout.close()
         if not self._log.stat().st_size:
