@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from langchain_runjournal import Event, RunJournal
-from langchain_runjournal.cli._following import Following
-from tests._cli import run, write
+from langchain_runjournal.cli.run_follower import RunFollower
+from tests.support.command_line import run, write
 
 READERS = ("show cut", "export cut", "follow cut", "transcript cut", "view cut -o -")
 
@@ -96,11 +96,11 @@ def test_to_follow_from_somewhere_beyond_is_no_gap() -> None:
     with RunJournal("runs.db") as journal:
         journal.append(Event(run_id="new", kind="run.start"))
         journal.flush()
-        following = Following(journal, journal.run("new"), 3)
+        following = RunFollower(journal, journal.run("new"), 3)
         for kind in ("run.stop", "run.stop", "run.settled", "run.end"):
             journal.append(Event(run_id="new", kind=kind))
         assert [event.seq for page in following for event in page] == [4, 5]
-        assert (following.tally.take_gaps(), following.tally.differences(following.run)) == ([], [])
+        assert (following.gap_finder.take_gaps(), following.gap_finder.differences(following.run)) == ([], [])
 
 
 def test_an_export_of_a_damaged_journal_is_what_can_be_read(here: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_run_whose_row_is_damaged_is_left_out(damage: str) -> None:
     ):
         done = run(*command.split())
         assert "well" in done.stdout or "sunny" in done.stdout, (command, done.output)
-        assert "should not happen" not in done.stderr
+        assert "This is a bug" not in done.stderr
         assert "secret" not in done.stdout + done.stderr
         looks_at_all = command in ("list", "export --all", "show @last", "show wel")
         assert (done.exit_code, done.stderr.count("run cut is left out")) == (looks_at_all, looks_at_all), command

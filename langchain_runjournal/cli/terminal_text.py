@@ -1,22 +1,23 @@
-"""How things are written down: for a terminal, which must not obey what a run contains, and for a program.
+"""Text and JSON for the output: a terminal must not obey what a run contains.
 
-Rule: whatever comes from a run is somebody's data. It goes through `clean` before a person sees it, and through `to_json`
-before a program does.
+Rule: everything that comes from a run is untrusted data. It passes `clean` before a terminal gets it, and `to_json` before a
+program does.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from ..common import strict_json as _json
+from ..common import strict_json
 from ..common.wording import duration, sign_for
 from ..events import Run
 
 _UNSEEN: Final = re.compile(
-    # Controls of both sets but the line feed and the tab; what turns the direction of writing round; halves of pairs.
+    # C0 and C1 control characters except line feed and tab; bidirectional formatting; lone surrogates.
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _IN_JSON: Final = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -26,26 +27,37 @@ DAY: Final = 86_400
 
 
 def clean(text: str) -> str:
-    """The text as a terminal may be given it: what it would obey is shown as a sign that stands for it."""
+    """Replace every control character, which a terminal would obey, by a visible sign."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(lambda found: sign_for(found[0]), text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """The same in one line, cut after `most` characters."""
+    """Clean a text, put it into one line, and cut it after `most` characters."""
     text = clean(" ".join(text.split()))
     return text if most is None or len(text) <= most else text[: max(most - 1, 0)] + "…"
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON, readable in any language, and without anything that a terminal or a decoder would stumble over."""
-    text = _json.dumps(value)
+    """Encode a value as one line of JSON: any language unescaped, control characters and lone surrogates escaped."""
+    text = strict_json.dumps(value)
     return text if text.isascii() and "\x7f" not in text else _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def arguments(args: Any) -> str:
+    """Format the arguments of a tool call, in parentheses."""
+    if isinstance(args, Mapping):
+        return f"({', '.join(f'{key}={_any_json(value)}' for key, value in args.items())})"
+    return f"({args})"
+
+
+def _any_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def ago(then: float, now: float) -> str:
-    """How long ago something was, as a person would say it."""
+    """Say how long ago a moment was, roughly."""
     past = now - then
     if past < 1:
         return "now"
@@ -61,12 +73,12 @@ def ago(then: float, now: float) -> str:
 
 
 def moment(at: float) -> str:
-    """A moment, where the reader is."""
+    """Format a moment in the local time zone."""
     return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def roughly(seconds: float) -> str:
-    """How long something took, in one figure, for a table."""
+    """Format a duration in one figure, for a table."""
     if seconds < 59.95:
         return duration(seconds)
     if seconds < 90 * MINUTE:
@@ -75,7 +87,7 @@ def roughly(seconds: float) -> str:
 
 
 def number(count: float) -> str:
-    """A number of tokens, in brief."""
+    """Format a number of tokens in at most three digits."""
     if count < 1_000:
         return f"{count:g}"
     if count < 999_500:
@@ -84,7 +96,7 @@ def number(count: float) -> str:
 
 
 def tokens(usage: Mapping[str, Any]) -> str:
-    """What models were used for, in brief, all of them together; a `+` if one of the calls did not report."""
+    """Sum up the usage of all models, with a `+` if a call reported none."""
     models = [one for one in usage.values() if isinstance(one, Mapping)]
     taken, given, missing = (
         sum(_count(one, key) for one in models) for key in ("input_tokens", "output_tokens", "incomplete")
@@ -101,7 +113,7 @@ def _count(usage: Mapping[str, Any], key: str) -> float:
 
 
 def standing(run: Run) -> str:
-    """The status, with the cause of an interruption."""
+    """Return the status of a run, with the cause of an interruption."""
     return f"{run.status} ({one_line(run.cause, 20)})" if run.cause else str(run.status)
 
 
@@ -110,7 +122,7 @@ STYLES: Final = {"running": "cyan", "paused": "yellow", "completed": "green", "i
 
 
 def run_data(run: Run, short: str, owner: str) -> dict[str, Any]:
-    """A run for a program. `owner`: how it is with its owner. The keys stay as they are; what is not known is null."""
+    """Return a run as JSON data. `owner`: the state of its owner. The keys are stable; an unknown value is null."""
     return {
         "run_id": run.run_id,
         "short_id": short,
@@ -122,7 +134,7 @@ def run_data(run: Run, short: str, owner: str) -> dict[str, Any]:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "events": run.last_seq,
-        "settled": run.settled if run.ended else None,  # nobody knows yet what its thread will lack
+        "settled": run.settled if run.ended else None,  # unknown before the end: the thread may still change
         "problem": run.problem,
         "stop": run.stop,
         "lost": run.lost,

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from langchain_runjournal.cli._app import commands
-from tests._cli import PATIENCE, ROOT, environment
+from langchain_runjournal.cli.app import commands
+from tests.support.command_line import PATIENCE, ROOT, environment
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 SECTIONS = dict(re.findall(r"^## ([a-z]+)[^\n]*\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Event, RunJournal
-from tests._cli import ALL, COMMAND, PATIENCE, environment, example, on_terminal, started
+from tests.support.command_line import ALL, COMMAND, PATIENCE, environment, example, on_terminal, started
 
 IMPORTED = """
 import atexit, json, sys
@@ -39,7 +39,7 @@ def test_it_starts_without_langgraph(home: Path, args: tuple[str, ...]) -> None:
     done = subprocess.run(command, cwd=home, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     modules = json.loads(done.stderr.splitlines()[-1])
-    assert "langchain_runjournal.cli._app" in modules
+    assert "langchain_runjournal.cli.app" in modules
     assert not {"langgraph", "langchain_core", "pydantic"} & {name.partition(".")[0] for name in modules}
 
 
@@ -223,4 +223,4 @@ def test_an_input_that_is_closed_is_an_empty_one(home: Path) -> None:
     )
     command = f"{shlex.join([*COMMAND, 'recover', '--graph', 'reads:number'])} <&-"
     done = subprocess.run(["bash", "-c", command], cwd=home, env=environment(), capture_output=True, timeout=PATIENCE)
-    assert b"is no graph, but a int" in done.stderr
+    assert b"is not a graph, but a int" in done.stderr

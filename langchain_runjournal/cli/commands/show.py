@@ -1,4 +1,4 @@
-"""`runjournal show`: one run, as a whole."""
+"""`runjournal show`: everything about one run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..common.wording import duration
-from ..events import GRAPH, Run, RunStatus
-from ..timeline.calls import ModelCall, ToolCall
-from ..timeline.timeline import Timeline, timeline
-from ._find import RunId, events_of, find, owner_and_process, short_id
-from ._settings import Settings, common
-from ._words import STYLES, ago, clean, moment, number, one_line, run_data, standing, tokens
+from ...common.wording import duration
+from ...events import GRAPH, Run, RunStatus
+from ...timeline.calls import ModelCall, ToolCall
+from ...timeline.timeline import Timeline, timeline
+from ..event_data import as_list, interrupt_values
+from ..options import Settings, common
+from ..output import Output
+from ..run_lookup import RunId, events_of, find_run, owner_and_process, short_id
+from ..terminal_text import STYLES, ago, arguments, clean, moment, number, one_line, run_data, standing, tokens
 
-_SHOW: Final = """\b
+_EPILOG: Final = """\b
 Examples:
   runjournal show @last
   runjournal show 019a2b --json | jq .calls
@@ -35,24 +37,25 @@ _OUTCOMES: Final = {
 }
 
 
-@click.command(epilog=_SHOW, short_help="Everything about one run.")
+@click.command(epilog=_EPILOG, short_help="Show everything about one run.")
 @click.argument("run", type=RunId())
 @common
 @click.pass_obj
 def show(settings: Settings, run: str) -> None:
-    """Everything about one run: where it stands, its calls, what was settled, and what to do next."""
+    """Show everything about one run: its status, its calls, its settlements, and what to do next."""
+    output = settings.output
     with settings.open() as journal:
-        found = find(journal, run)
-        line = timeline(found, events_of(settings, journal, found))
+        found = find_run(journal, run)
+        line = timeline(found, events_of(output, journal, found))
         owner, process = owner_and_process(journal, found)
         calls = _in_order(line, is_over=found.ended or owner == "gone")
         steps = next_steps(found, owner)
-        if settings.as_json:
-            settings.line(
+        if output.as_json:
+            output.line(
                 {
-                    **run_data(found, short_id(settings, journal, found.run_id), owner),
+                    **run_data(found, short_id(output, journal, found.run_id), owner),
                     "owner_process": process,
-                    "problem": _problem(line),
+                    "problem": line.run.problem,
                     "inputs": _inputs(line),
                     "waits_for": _waits_for(line) if found.status == RunStatus.PAUSED else [],
                     "settlements": [{**mark.data, "at": line.began + mark.at} for mark in line.marks_of("settled")],
@@ -61,17 +64,17 @@ def show(settings: Settings, run: str) -> None:
                 }
             )
             return
-    _facts(settings, found, owner, process, line)
-    _calls(settings, calls)
+    _facts(output, found, owner, process, line)
+    _calls(output, calls)
     for mark in line.marks_of("settled"):
-        _settlement(settings, mark.data, line.began + mark.at)
+        _settlement(output, mark.data, line.began + mark.at)
     for step in steps:
-        settings.out.print(Text(clean(f"\nNext: {step}"), style="bold yellow"))
+        output.out.print(Text(clean(f"\nNext: {step}"), style="bold yellow"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One call, in the words of the command line."""
+    """One model call or tool call, in the words of the command line."""
 
     of: ModelCall | ToolCall
     outcome: str
@@ -93,7 +96,7 @@ class _Call:
         return tokens({"": of.usage}) or (f"{number(of.deltas)} deltas" if of.deltas else "")
 
     def to_data(self, began: float) -> dict[str, Any]:
-        """For a program. `began`: when the run did, by the wall clock."""
+        """Return the call as JSON data. `began`: when the run began, by the wall clock."""
         model, tool = (self.of, None) if isinstance(self.of, ModelCall) else (None, self.of)
         return {
             "kind": "model" if model else "tool",
@@ -115,7 +118,7 @@ class _Call:
 
 
 def _in_order(line: Timeline, *, is_over: bool) -> list[_Call]:
-    """The calls as they began. `is_over`: nobody works on them any more, and of a killed process no event says so."""
+    """List the calls in the order in which they began. `is_over`: no process is running them, though no event may say so."""
     models = [_Call(one, _of_model(one, is_over), one.error or one.cause) for one in line.models]
     tools = [_Call(one, _of_tool(one, is_over), one.text if one.outcome == "error" else None) for one in line.tools]
     return sorted([*models, *tools], key=lambda call: call.of.seq)
@@ -136,30 +139,23 @@ def _of_tool(call: ToolCall, is_over: bool) -> str:
     return words[call.outcome]
 
 
-def _problem(line: Timeline) -> str | None:
-    """Why its thread could not be settled, of a run that has ended."""
-    return line.run.problem
-
-
 def _inputs(line: Timeline) -> list[str]:
     return [one.text for one in line.messages if one.origin == "input"]
 
 
 def _waits_for(line: Timeline) -> list[Any]:
-    """What the last pause asks."""
+    """List what the last pause asks a human."""
     pauses = line.marks_of("pause")
-    asked = pauses[-1].data.get("interrupts") if pauses else None
-    found = asked if isinstance(asked, (list, tuple)) else []
-    return [one.get("value") if isinstance(one, Mapping) else one for one in found]
+    return interrupt_values(pauses[-1].data) if pauses else []
 
 
-def _facts(settings: Settings, run: Run, owner: str, process: int | None, line: Timeline) -> None:
+def _facts(output: Output, run: Run, owner: str, process: int | None, line: Timeline) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in _rows(run, owner, process, line):
         grid.add_row(name, text)
-    settings.out.print(grid)
+    output.out.print(grid)
 
 
 def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator[tuple[str, Text]]:
@@ -171,8 +167,8 @@ def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator
     yield "status", Text(standing(run), style=STYLES[run.status]).append(settled, style="yellow")
     if run.error:
         yield "error", Text(clean(run.error), style="red")
-    if (problem := _problem(line)) is not None:
-        yield "problem", Text(clean(problem), style="red")
+    if line.run.problem is not None:
+        yield "problem", Text(clean(line.run.problem), style="red")
     yield "begun", Text(f"{moment(run.started_at)} ({ago(run.started_at, now)})")
     if run.ended_at is not None:
         yield "ended", Text(f"{moment(run.ended_at)}, after {duration(run.ended_at - run.started_at)}")
@@ -183,9 +179,13 @@ def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator
     if run.lost:
         yield "lost", Text(f"{run.lost:,} events could not be kept", style="red")
     if run.stop:
-        yield "stop", Text(f"asked for, cause {one_line(run.stop)}")
+        yield "stop", Text(f"requested, cause {one_line(run.stop)}")
     if owner != "nobody":
-        words = {"alive": "alive", "gone": "gone: its process was killed", "unknown": "on another machine, may live"}
+        words = {
+            "alive": "alive",
+            "gone": "dead: it ended, or lost its lease",
+            "unknown": "on another machine, with a lease that has not run out",
+        }
         yield "owner", Text(f"process {process}: {words[owner]}" if process else words[owner])
     if run.continues:
         yield "continues", Text(one_line(run.continues))
@@ -214,10 +214,10 @@ def _usage(usage: Any) -> str:
     return brief + (f", {calls} calls" if calls else "") + (f", {missing} of them did not report" if missing else "")
 
 
-def _calls(settings: Settings, calls: list[_Call]) -> None:
+def _calls(output: Output, calls: list[_Call]) -> None:
     if not calls:
         return
-    wide = settings.out.width >= 110
+    wide = output.out.width >= 110
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("at", justify="right", no_wrap=True)
     table.add_column("call", overflow="ellipsis", no_wrap=True, max_width=60 if wide else 30)
@@ -232,45 +232,33 @@ def _calls(settings: Settings, calls: list[_Call]) -> None:
             outcome.append(" late", style="dim")
         took = "" if call.of.lasts is None else duration(call.of.lasts)
         table.add_row(f"+{duration(call.of.began)}", call.name(), took, outcome, Text(call.size(), style="dim"))
-    settings.out.print()
-    settings.out.print(table)
+    output.out.print()
+    output.out.print(table)
 
 
-def arguments(args: Any) -> str:
-    """What a tool was asked with, in brackets."""
-    if isinstance(args, Mapping):
-        return (
-            "("
-            + ", ".join(f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in args.items())
-            + ")"
-        )
-    return f"({args})"
-
-
-def _settlement(settings: Settings, data: Mapping[str, Any], at: float) -> None:
-    messages = data.get("messages")
-    written = [one for one in messages if isinstance(one, Mapping)] if isinstance(messages, list) else []
+def _settlement(output: Output, data: Mapping[str, Any], at: float) -> None:
+    written = [one for one in as_list(data.get("messages")) if isinstance(one, Mapping)]
     late = " (late)" if data.get("late") else ""
-    line = Text(f"\nSettlement{late}: ", style="bold").append(one_line(str(data.get("outcome", "settled"))), style="green")
+    line = Text(f"\nSettlement{late}: ", style="bold").append(one_line(str(data.get("outcome"))), style="green")
     if data.get("reason"):
         line.append(clean(f" ({data['reason']})"), style="dim")
-    settings.out.print(line.append(f", {moment(at)}", style="dim"))
+    output.out.print(line.append(f", {moment(at)}", style="dim"))
     for one in written:
-        settings.out.print(Text("  " + one_line(f"{one.get('type')}, {one.get('origin')}: {one.get('id')}")), soft_wrap=True)
+        output.out.print(Text("  " + one_line(f"{one.get('type')}, {one.get('origin')}: {one.get('id')}")), soft_wrap=True)
 
 
 def next_steps(run: Run, owner: str) -> list[str]:
-    """What a person can do about a run now, if there is anything."""
+    """List what a person can do about a run now."""
     name = run.run_id
     if run.status == RunStatus.PAUSED:
-        return ["it waits for a human: answer with a resume of its graph, or send the thread a new message"]
+        return ["it waits for a human: resume its graph with the answer, or send the thread a new message"]
     needs_graph = GRAPH in run.metadata
     if owner == "gone":
-        return [f"its process was killed: `runjournal recover{' --graph module:attribute' if needs_graph else ''}` ends it"]
+        return [f"its owner is dead: `runjournal recover{' --graph module:attribute' if needs_graph else ''}` ends the run"]
     if run.given_up:
-        return ["its thread is left as it is: `runjournal transcript` has what was said"]
+        return ["its thread stays as it is: `runjournal transcript` prints what was said"]
     if run.ended and not run.settled:
         return ["its thread may lack messages: `runjournal recover --graph module:attribute` settles it"]
     if owner == "alive" and run.stop is None:
-        return [f"it is at work: `runjournal follow {name}`, or `runjournal stop {name}`"]
+        return [f"it is running: `runjournal follow {name}`, or `runjournal stop {name}`"]
     return []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from langchain_runjournal import RunJournal
-from tests._cli import COMMAND, PATIENCE, Writer, environment, started
+from tests.support.command_line import COMMAND, PATIENCE, Writer, environment, started
 from tests.support.starter import Process
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -82,14 +82,14 @@ def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) ->
     writer.kill()
     said, told = process.communicate(timeout=PATIENCE)
     assert (said, process.returncode) == ("", 1)
-    assert "its process was killed" in told
+    assert "is dead: its process ended" in told
     assert "runjournal follow live --after 3" in told
     again = command("follow", "live", "--after", "2")
     assert next_event(again)["data"] == {"text": "last words"}
     assert again.wait(PATIENCE) == 1
     beyond = command("follow", "live", "--after", "99999")
     _, told = beyond.communicate(timeout=PATIENCE)
-    assert "It ends at 3, and has nothing behind 99999." in told
+    assert "It ends at 3, and has nothing after 99999." in told
     assert "runjournal follow live --after 3" in told
     assert (beyond.returncode, told.count("\n")) == (1, 1)
 
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Write
     _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert told.splitlines() == [told.strip()]
-    assert "the run goes on" in told
+    assert "the run continues" in told
     writer.say("run.end", status="completed")
     # Where it says: at the end of what it has shown, or before the page that it was showing just then.
     after = int(told.rpartition("runjournal follow live --after ")[2])
@@ -271,5 +271,5 @@ os.kill(os.getpid(), 9)
     listing = command("list", "--no-json")
     said, told = listing.communicate(timeout=PATIENCE)
     assert listing.returncode == 0
-    assert "owner gone" in said
-    assert "brought in 2 events of 1 run that a killed process had left" in told
+    assert "dead owner" in said
+    assert "imported 2 events of 1 run from the spool of a dead owner" in told

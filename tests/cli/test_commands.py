@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_runjournal import Event, RunJournal, errors
-from langchain_runjournal.cli._app import commands
-from langchain_runjournal.cli._find import Ids
-from langchain_runjournal.cli._words import ago, clean, number, one_line, to_json, tokens
+from langchain_runjournal.cli.app import commands
+from langchain_runjournal.cli.run_lookup import Ids
+from langchain_runjournal.cli.terminal_text import ago, clean, number, one_line, to_json, tokens
 from langchain_runjournal.common.wording import duration
-from tests._cli import ALL, EVIL, example, run, write
+from tests.support.command_line import ALL, EVIL, example, run, write
 
 DONE, STOPPED, FAILED, WAITS = ALL
 KEYS = {
@@ -148,7 +148,7 @@ def test_list_can_be_narrowed(journal: Path) -> None:
     assert "more" not in run("list", "--all").stderr
     none = run("list", "--thread", "nobody")
     assert (none.stdout, none.exit_code) == ("", 0)
-    assert "no run that fits" in none.stderr
+    assert "no run matches" in none.stderr
 
 
 # --- which journal ----------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_the_journal_is_named_before_or_after_or_by_the_environment(journal: Pat
 def test_a_journal_that_is_not_there_is_not_made(here: Path, command: str) -> None:
     """One line says what to do, and nothing has come into being."""
     said = complaint(*command.split())
-    assert "There is no journal runs.db" in said
+    assert "The journal runs.db does not exist" in said
     assert "--journal" in said
     (here / "empty.db").touch()
     assert "empty" in complaint("--journal", "empty.db", *command.split())
@@ -556,7 +556,7 @@ def test_recover_leaves_to_the_living_what_is_theirs(here: Path) -> None:
         owner.flush()
         done = run("recover")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "belong to a process that lives" in done.stderr
+    assert "belong to a process that is alive" in done.stderr
     assert data("recover", exit_code=1)[0]["outcome"] == "needs_graph"
 
 
@@ -576,7 +576,7 @@ def test_of_another_machine_the_heartbeat_tells(here: Path, command: str) -> Non
     else:
         done = run(*command.split())
         assert done.exit_code == 1
-        assert "its process was killed" in done.stderr
+        assert "is dead: its process ended" in done.stderr
 
 
 def test_recover_with_nothing_to_do(journal: Path) -> None:
@@ -629,11 +629,11 @@ def test_recover_says_what_is_wrong_with_the_graph(journal: Path, here: Path, mo
     (here / "app_breaks.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(str(here))  # taken away again, with what was imported from there
     assert "module:attribute" in complaint("recover", "--graph", "app_of_cli", code=2)
-    assert "no module nothing_there" in complaint("recover", "--graph", "nothing_there:graph")
+    assert "The module nothing_there does not exist" in complaint("recover", "--graph", "nothing_there:graph")
     assert "nothing_of_the_kind" in complaint("recover", "--graph", "app_needs:graph")
     assert "ZeroDivisionError" in complaint("recover", "--graph", "app_breaks:graph")
     assert "has no graph" in complaint("recover", "--graph", "app_of_cli:graph")
-    assert "is no graph, but a int" in complaint("recover", "--graph", "app_of_cli:number")
+    assert "is not a graph, but a int" in complaint("recover", "--graph", "app_of_cli:number")
     assert "compile()" in complaint("recover", "--graph", "app_of_cli:builder")
     assert "no checkpointer" in complaint("recover", "--graph", "app_of_cli:bare")
     assert "ValueError: no key" in complaint("recover", "--graph", "app_of_cli:broken")
@@ -864,7 +864,7 @@ def test_a_narrow_list_says_how_the_runs_stand(journal: Path, width: str) -> Non
 
 def test_an_id_that_is_no_text_is_none_of_a_run(journal: Path) -> None:
     """As a shell gives it where bytes are no UTF-8."""
-    assert "no run id" in complaint("show", "\udcff")
+    assert "not a run id" in complaint("show", "\udcff")
     with RunJournal(journal) as opened, pytest.raises(errors.InvalidArgument, match="run_id"):
         opened.run("\udcff")
 

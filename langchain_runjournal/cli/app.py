@@ -1,4 +1,4 @@
-"""The group of commands, and what becomes of what goes wrong in them: one line on stderr, and a number."""
+"""The group of commands. Turns every error of a command into one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ import click
 
 from .. import __version__
 from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreNotWritable
-from ._delete import delete
-from ._keep import check, export, prune
-from ._list import list_runs
-from ._live import follow, stop
-from ._page import demo, view
-from ._recover import recover
-from ._settings import OneLine, Problem, Settings, common
-from ._show import show
-from ._transcript import transcript
+from .commands.check import check
+from .commands.delete import delete
+from .commands.demo import demo
+from .commands.export import export
+from .commands.follow import follow
+from .commands.list import list_runs
+from .commands.prune import prune
+from .commands.recover import recover
+from .commands.show import show
+from .commands.stop import stop
+from .commands.transcript import transcript
+from .commands.view import view
+from .options import CommandFailed, Settings, common
+from .output import LogLines, Output
 
 _SIGPIPE: Final = 141
 _INTERRUPTED: Final = 130
@@ -30,8 +35,8 @@ _EPILOG: Final = """\b
 Examples:
   runjournal list                         the last runs of runs.db
   runjournal --journal app.db show @last  the newest run of another journal
-  runjournal list --status failed | jq .  JSON lines, since it is piped
-  runjournal follow 019a                  its tokens as they come
+  runjournal list --status failed | jq .  JSON lines, because stdout is a pipe
+  runjournal follow 019a                  the tokens of a run as they arrive
 
 Exit: 0 fine, 1 a problem was found, 2 wrong usage. Docs: docs/cli.md
 """
@@ -41,47 +46,47 @@ class Commands(click.Group):
     """Commands whose errors are one line on stderr."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which one needs them."""
+        """List the commands in the order in which a user needs them."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and give back its exit code."""
+        """Run the command, and return its exit code."""
         settings = ctx.ensure_object(Settings)
-        logger, handler = logging.getLogger("langchain_runjournal"), OneLine(settings)
+        logger, handler = logging.getLogger("langchain_runjournal"), LogLines(settings.output)
         logger.addHandler(handler)
         propagates, logger.propagate = logger.propagate, False
         try:
             code = super().invoke(ctx)
-            settings.tell_damage()
+            settings.output.report_damage()
             sys.stdout.flush()
         except BrokenPipeError:
-            return _SIGPIPE  # here rather than in main(): click would end with 1
+            return _SIGPIPE  # here rather than in main(): click would exit with 1
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
         except Exception as exc:
             if settings.debug:
                 raise
-            settings.has_told_damage |= isinstance(exc, StoreCorrupt)
-            settings.tell_damage()
+            settings.output.has_reported_damage |= isinstance(exc, StoreCorrupt)
+            settings.output.report_damage()
             return _complain(_text(exc))
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagates
-        return code or settings.exit_code
+        return code or settings.output.exit_code
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> NoReturn:
-        """The whole program: ends it with the exit code."""
+        """Run the program, and exit with its exit code."""
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-            if getattr(sys, name) is None:  # closed by whoever started us (`>&-`): else its number would go to the next file
+            if getattr(sys, name) is None:  # the parent closed it (`>&-`): the next file would get its number
                 setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
             elif isinstance(stream := getattr(sys, name), io.TextIOWrapper) and mode == "w":
-                stream.reconfigure(errors="replace")  # a terminal that cannot show a sign gets a question mark
+                stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
         options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
         try:
             code = self._main(args, prog_name or "runjournal", options)
         except BrokenPipeError:
             code = _SIGPIPE
-        _let_go()
+        _flush_or_discard()
         sys.exit(code)
 
     def _main(self, args: Sequence[str] | None, prog_name: str, options: dict[str, Any]) -> int:
@@ -96,43 +101,43 @@ class Commands(click.Group):
             return _complain(exc.format_message(), exc.exit_code)
         except BrokenPipeError:
             raise
-        except OSError as exc:  # of what click itself writes: the help, the version
+        except OSError as exc:  # while click itself writes: the help, the version
             return _complain(_text(exc))
 
 
 def _text(exc: Exception) -> str:
-    if isinstance(exc, (RunJournalError, Problem)):
-        return _in_options(exc)
+    if isinstance(exc, (RunJournalError, CommandFailed)):
+        return _with_options(exc)
     if isinstance(exc, OSError):
         where = f"{exc.filename}: " if exc.filename else ""
         is_full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
         to_do = "Free space there, or write elsewhere" if is_full else "Look at the path and its permissions"
         return f"{where}{exc.strerror or exc}. {to_do}, then try again."
-    return f"{type(exc).__name__}: {exc}. That should not happen: `--debug` shows where it comes from."
+    return f"{type(exc).__name__}: {exc}. This is a bug: `--debug` shows the traceback."
 
 
-def _in_options(exc: Exception) -> str:
-    """What it says, with what one does in a program as what one does here."""
+def _with_options(exc: Exception) -> str:
+    """Return the message, with the advice for programs turned into options of the command."""
     said = str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
     if isinstance(exc, ForeignDatabase):
         said = said.partition(" Give the journal a file")[0] + " Give the path of a journal with --journal."
     if isinstance(exc, StoreNotWritable):
-        said += " To look at a journal that is not yours, copy it and the files whose names begin with its name."
+        said += " To read a journal that you may not write, copy it with the files whose names begin with its name."
     return said
 
 
 def _complain(text: str, code: int = 1) -> int:
     try:
-        Settings().say(f"runjournal: {text}", "red")
+        Output().say(f"runjournal: {text}", "red")
     except BrokenPipeError:
         raise
     except OSError:
-        pass  # the exit code says it
+        pass  # only the exit code is left to report it
     return code
 
 
-def _let_go() -> None:
-    """Keep the interpreter from writing once more, on its way out, what nobody reads or nothing has room for."""
+def _flush_or_discard() -> None:
+    """Flush both streams. Discard what cannot be written, so that the interpreter does not fail on it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -141,7 +146,7 @@ def _let_go() -> None:
             os.dup2(null, stream.fileno())
             os.close(null)
         except ValueError:
-            pass  # closed
+            pass  # the stream is closed
 
 
 @click.group(
@@ -155,9 +160,9 @@ def _let_go() -> None:
 @common
 @click.pass_context
 def commands(ctx: click.Context) -> None:
-    """Look at the runs of a journal, follow and stop them, and keep it in order.
+    """Read the runs of a journal, follow and stop them, and maintain the journal.
 
-    A RUN is given by its id, by as much of it as only one run has, as @last, or as @2 for the last but one.
+    RUN is an id, a prefix of an id that only one run has, @last, or @2 for the last but one.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)

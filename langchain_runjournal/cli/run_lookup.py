@@ -1,4 +1,4 @@
-"""A run by as little of its id as is enough, and how a run's id is shortened for people."""
+"""Find a run by a prefix of its id, read its events, and tell the state of its owner."""
 
 from __future__ import annotations
 
@@ -18,50 +18,52 @@ from ..events import Event, Run, RunStatus
 from ..journal.check import GapFinder, read_on
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
-from ._settings import Problem, Settings
-from ._words import one_line, standing
+from .options import CommandFailed, Settings
+from .output import Output
+from .terminal_text import one_line, standing
 
 _SHORTEST: Final = 8
 _CANDIDATES: Final = 5
 _PAGE: Final = 2_000
-Verdict = Literal["alive", "gone", "unknown", "nobody"]
+OwnerState = Literal["alive", "gone", "unknown", "nobody"]
+"""The values of `owner_state`. "gone": a dead owner. "unknown": on another machine, with a lease that has not run out."""
 
 
 if TYPE_CHECKING:
     _Text = click.ParamType[str, Any]
 else:
-    _Text = click.ParamType  # not a generic one in every release of click
+    _Text = click.ParamType  # not generic in every release of click
 
 
 class RunId(_Text):
-    """A run: its id, as much of it as only one run has, @last, or @2 for the last but one."""
+    """A run on the command line: an id, a prefix that only one run has, @last, or @2 for the last but one."""
 
     name = "run"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The ids that begin so, the newest first. Silent about whatever goes wrong: one is in the middle of a line."""
+        """Offer the ids with this prefix, the newest first. Print nothing, whatever fails."""
         settings = ctx.ensure_object(Settings)
-        settings.is_silent = True
+        settings.output.is_silent = True
         logging.getLogger("langchain_runjournal").setLevel(logging.CRITICAL)
         try:
             with settings.open() as journal:
                 runs = [run for run in journal.runs(limit=None) if run.run_id.startswith(incomplete)]
-        except (RunJournalError, OSError, Problem, click.UsageError):
+        except (RunJournalError, OSError, CommandFailed, click.UsageError):
             return []
-        # An id that a shell might take for something else is not offered.
+        # An id with characters that a shell interprets is not offered.
         plain = [run for run in runs if run.run_id.isprintable() and " " not in run.run_id]
         return [CompletionItem(run.run_id, help=one_line(f"{run.name or ''} {standing(run)}", 60)) for run in plain[:50]]
 
 
 class Ids:
-    """The ids of all runs of a journal: no events are read for that."""
+    """The ids of all runs of a journal. Reads no events."""
 
     def __init__(self, journal: RunJournal) -> None:
         self.newest_first = [run.run_id for run in journal.runs(limit=None)]
         self._sorted = sorted(self.newest_first)
 
     def short(self, run_id: str) -> str:
-        """As much of an id as no other run has."""
+        """Return the shortest prefix of an id that no other run has, of at least 8 characters."""
         place = bisect_left(self._sorted, run_id)
         least = _SHORTEST
         for other in (*self._sorted[max(place - 1, 0) : place], *self._sorted[place + 1 : place + 2]):
@@ -72,7 +74,7 @@ class Ids:
         return run_id[:least]
 
     def beginning_with(self, start: str) -> list[str]:
-        """The ids that begin so."""
+        """List the ids with a prefix."""
         first = bisect_left(self._sorted, start)
         last = first
         while last < len(self._sorted) and self._sorted[last].startswith(start):
@@ -80,20 +82,20 @@ class Ids:
         return self._sorted[first:last]
 
 
-def short_id(settings: Settings, journal: RunJournal, run_id: str) -> str:
-    """As much of an id as no other run has. That another one is damaged is not said for that."""
-    before = len(settings.damage)
+def short_id(output: Output, journal: RunJournal, run_id: str) -> str:
+    """Return the shortest unique prefix of an id. Damage of other runs is not reported for that."""
+    before = len(output.damage)
     short = Ids(journal).short(run_id)
-    del settings.damage[before:]
+    del output.damage[before:]
     return short
 
 
-def find(journal: RunJournal, name: str) -> Run:
-    """The run that is meant."""
+def find_run(journal: RunJournal, name: str) -> Run:
+    """Return the run that a user has named. Raise `CommandFailed` if no run or several match."""
     if not name:
-        raise Problem("An empty run id names no run. List them with `runjournal list`.")
+        raise CommandFailed("An empty run id names no run. List them with `runjournal list`.")
     if not is_utf8(name):
-        raise Problem(f"{name!r} is no run id: it cannot be written as UTF-8. List them with `runjournal list`.")
+        raise CommandFailed(f"{name!r} is not a run id: UTF-8 cannot encode it. List them with `runjournal list`.")
     try:
         return journal.run(name)
     except RunNotFound:
@@ -103,24 +105,30 @@ def find(journal: RunJournal, name: str) -> Run:
     if counted:
         place = 1 if counted[1] == "last" else int(counted[1])
         if not 1 <= place <= len(ids.newest_first):
-            raise Problem(f"There is no run {name}: the journal holds {plural(len(ids.newest_first), 'run')}.")
+            raise CommandFailed(f"{name} names no run: the journal holds {plural(len(ids.newest_first), 'run')}.")
         return journal.run(ids.newest_first[place - 1])
     found = ids.beginning_with(name)
     if len(found) == 1:
         return journal.run(found[0])
     if not found:
-        raise Problem(f"The journal {journal.url} holds no run {name!r}. List what it holds with `runjournal list --all`.")
+        held = "List what it holds with `runjournal list --all`."
+        raise CommandFailed(f"The journal {journal.url} holds no run {name!r}. {held}")
     shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
-    raise Problem(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
+    raise CommandFailed(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
 
 
-def owner_of(journal: RunJournal, run: Run) -> Verdict:
-    """Whether somebody works on a run; "unknown" of another machine, until its lease has run out."""
+def find_runs(journal: RunJournal, names: Iterable[str]) -> list[Run]:
+    """Return the runs that a user has named, each once."""
+    return list({run.run_id: run for run in (find_run(journal, name) for name in names)}.values())
+
+
+def owner_of(journal: RunJournal, run: Run) -> OwnerState:
+    """Return the state of a run's owner; "nobody" for a run that has ended or waits for a human."""
     return owner_and_process(journal, run)[0]
 
 
-def owner_and_process(journal: RunJournal, run: Run) -> tuple[Verdict, int | None]:
-    """The same, with the number of the process that works on it, or did."""
+def owner_and_process(journal: RunJournal, run: Run) -> tuple[OwnerState, int | None]:
+    """Return the state of a run's owner, and the number of its process."""
     if run.ended or run.status == RunStatus.PAUSED:
         return "nobody", None
     owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == run.owner), None)
@@ -129,21 +137,16 @@ def owner_and_process(journal: RunJournal, run: Run) -> tuple[Verdict, int | Non
     return core_of(journal).dead_owners.verdict(owner), owner.pid
 
 
-def find_all(journal: RunJournal, names: Iterable[str]) -> list[Run]:
-    """The runs that are meant, each once."""
-    return list({run.run_id: run for run in (find(journal, name) for name in names)}.values())
-
-
-def events_of(settings: Settings, journal: RunJournal, run: Run) -> Iterator[Event]:
-    """The events of a run as they stand, a page at a time. If some are missing, that is said when all have been read."""
-    tally = GapFinder(run.run_id)
-    while page := read_on(journal, run.run_id, tally.last, _PAGE):
-        tally.see(page)
+def events_of(output: Output, journal: RunJournal, run: Run) -> Iterator[Event]:
+    """Yield the events of a run, read a page at a time. Report missing events after the last one."""
+    gap_finder = GapFinder(run.run_id)
+    while page := read_on(journal, run.run_id, gap_finder.last, _PAGE):
+        gap_finder.see(page)
         yield from page
-    tell_missing(settings, run.run_id, *tally.take_gaps(), *tally.differences(run))
+    report_missing(output, run.run_id, *gap_finder.take_gaps(), *gap_finder.differences(run))
 
 
-def tell_missing(settings: Settings, run_id: str, *found: str) -> None:
-    """Say what a run lacks: each as its predicate."""
+def report_missing(output: Output, run_id: str, *found: str) -> None:
+    """Report what a run lacks; each of `found` is a predicate, such as "has a gap: 3 is followed by 7"."""
     for said in found:
-        settings.fault(f"run {run_id} {said}; see `runjournal check`")
+        output.fault(f"run {run_id} {said}; see `runjournal check`")

@@ -1,7 +1,7 @@
 """What the tests of the command line share: a journal to look at, the command in this process or another one, a terminal,
 and a program that writes a run word by word as it is told.
 
-python -m tests._cli DB
+python -m tests.support.command_line DB
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from langchain_runjournal import Event, RunJournal
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "langchain_runjournal"]
 PATIENCE = 60.0  # seconds, for what takes a few at most
 EVIL = "\x1b]0;owned\x07 [red]not red[/red] \x9b31m \u202eright to left"
@@ -33,7 +33,7 @@ EVIL = "\x1b]0;owned\x07 [red]not red[/red] \x9b31m \u202eright to left"
 
 def run(*args: str, env: Mapping[str, str | None] | None = None) -> Result:
     """The command, in this process; its output is no terminal."""
-    from langchain_runjournal.cli._app import commands
+    from langchain_runjournal.cli.app import commands
 
     try:
         runner = CliRunner(mix_stderr=False)
@@ -146,7 +146,7 @@ class Writer:
 
     def __init__(self, db: Path) -> None:
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen([sys.executable, "-m", "tests._cli", str(db)], cwd=ROOT, **pipes)
+        self.process = subprocess.Popen([sys.executable, "-m", "tests.support.command_line", str(db)], cwd=ROOT, **pipes)
         self._hear("up")
 
     def _hear(self, word: str) -> None:
