@@ -65,6 +65,10 @@ class RunFollower:
         finally:
             waiter.end()
 
+    def missing(self) -> list[str]:
+        """List what the run lacks and was not reported yet. Call it after the last page."""
+        return [*self.gap_finder.take_gaps(), *self.gap_finder.differences(self.run)]
+
     def _read(self) -> list[Event]:
         events = read_on(self._journal, self.run.run_id, self.after, PAGE)
         self.gap_finder.see(events)

@@ -1,4 +1,4 @@
-"""The command line reads whatever a journal can hold: any JSON as the data of any event, in any order."""
+"""The command line reads everything that a journal can hold: any JSON as the data of any event, in any order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(db: Path, run_id: str, events: list[Any]) -> None:
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(EVENTS)
 def test_whatever_a_run_holds_can_be_shown(events: list[Any]) -> None:
-    """Nothing of it breaks a command, or reaches the terminal as a command."""
+    """No data breaks a command, or reaches the terminal as an escape sequence."""
     with tempfile.TemporaryDirectory() as home:
         db = Path(home) / "runs.db"
         write(db, f"r {EVIL}", events)
@@ -51,14 +51,14 @@ def test_whatever_a_run_holds_can_be_shown(events: list[Any]) -> None:
             names = [] if command == "list" else ["@last"]
             for form in ("--json", "--no-json"):
                 done = run(command, *names, form, "--journal", str(db))
-                # 1 is what `follow` says of a run that is nobody's.
+                # `follow` exits with 1 for a run with a dead owner.
                 assert done.exit_code == 0 or "is dead: its process ended" in done.stderr, (command, done.output)
                 assert "This is a bug" not in done.stderr
                 assert not SIGNS & set(done.output), command
 
 
 def test_nothing_in_a_run_is_a_command(tmp_path: Path) -> None:
-    """Whatever is evil: its id, its thread, its name, its error, its tools, its metadata, its models."""
+    """Control characters in every field: id, thread, name, error, tools, metadata, models."""
     db = tmp_path / "runs.db"
     message = {"type": "human", "data": {"type": "human", "content": EVIL}}
     tool = {"type": "tool", "data": {"type": "tool", "content": EVIL, "name": EVIL, "tool_call_id": EVIL}}

@@ -1,4 +1,4 @@
-"""The command line and a file that is damaged: it says so, ends with 1, and gives what can be read."""
+"""The command line and a damaged file: it reports the damage, exits with 1, and prints what can be read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READERS = ("show cut", "export cut", "follow cut", "transcript cut", "view cut -
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a journal: a run in four pieces of the file, and another one."""
+    """A directory with a journal: a run in four segments, and another run."""
     monkeypatch.chdir(tmp_path)
     question = {"message": {"type": "human", "data": {"type": "human", "content": "secret"}}}
     pieces: list[list[tuple[Any, Any]]] = [
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         [("llm.ai.partial", {"cause": "stop"}), ("run.end", {"status": "interrupted", "cause": "stop"})],
     ]
     for number, piece in enumerate(pieces):
-        with RunJournal("runs.db") as journal:  # each close leaves a row of its own
+        with RunJournal("runs.db") as journal:  # each close writes a segment of its own
             assert not number or journal.claim("cut")
             for kind, data in piece:
                 call = "c" if kind.startswith("llm.ai") or kind == "llm.start" else None
@@ -40,13 +40,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_hand(sql: str) -> None:
-    """Somebody works on the file."""
+    """Change the file with SQL."""
     with closing(sqlite3.connect("runs.db")) as con:
         con.executescript(sql)
 
 
 def without(first: int) -> None:
-    """A piece is gone; 0: all of them."""
+    """Delete one segment of the run; 0: all of them."""
     by_hand(f"DELETE FROM segments WHERE run = 1 AND {first} IN (0, first)")
 
 
@@ -62,7 +62,7 @@ LOST = {
 @pytest.mark.parametrize("form", ["--json", "--no-json"])
 @pytest.mark.parametrize("first", LOST)
 def test_what_is_missing_is_said_and_the_rest_is_given(command: str, form: str, first: int) -> None:
-    """Wherever it is missing, one line on stderr, and 1; and nothing of it where all is there."""
+    """Missing events cause one line on stderr and exit code 1; a whole run causes neither."""
     whole = run(*command.split(), form)
     assert (whole.exit_code, "see `runjournal check`" in whole.stderr) == (0, False)
     without(first)
@@ -82,7 +82,7 @@ def test_what_is_missing_is_said_and_the_rest_is_given(command: str, form: str, 
 
 @pytest.mark.parametrize("after", ["2", "5", "8", "10"])
 def test_to_follow_from_somewhere_is_no_way_round(after: str) -> None:
-    """What has been seen before counts as well, and where it begins is where it was told to."""
+    """Gaps before `--after` count as well, and the output begins after that event."""
     without(4)
     done = run("follow", "cut", "--after", after)
     assert done.exit_code == 1
@@ -92,7 +92,7 @@ def test_to_follow_from_somewhere_is_no_way_round(after: str) -> None:
 
 
 def test_to_follow_from_somewhere_beyond_is_no_gap() -> None:
-    """What comes before that is not waited for, and not missed."""
+    """Events before `--after` that do not exist yet are not missing."""
     with RunJournal("runs.db") as journal:
         journal.append(Event(run_id="new", kind="run.start"))
         journal.flush()
@@ -100,11 +100,11 @@ def test_to_follow_from_somewhere_beyond_is_no_gap() -> None:
         for kind in ("run.stop", "run.stop", "run.settled", "run.end"):
             journal.append(Event(run_id="new", kind=kind))
         assert [event.seq for page in following for event in page] == [4, 5]
-        assert (following.gap_finder.take_gaps(), following.gap_finder.differences(following.run)) == ([], [])
+        assert following.missing() == []
 
 
 def test_an_export_of_a_damaged_journal_is_what_can_be_read(here: Path) -> None:
-    """Each run of which something is missing is named; the file is there, and the command ends with 1."""
+    """stderr names each run with missing events; the file is complete, and the command exits with 1."""
     with RunJournal("runs.db") as journal:
         write(journal, "bad", thread="v")
     without(7)
@@ -129,7 +129,7 @@ ROWS = {
 
 @pytest.mark.parametrize("damage", ROWS)
 def test_a_run_whose_row_is_damaged_is_left_out(damage: str) -> None:
-    """It is named, once, by whatever looks at all of them, and the others are as they were."""
+    """Commands that read all runs name it once, and print the others as usual."""
     by_hand(f"UPDATE runs SET {damage} WHERE run_id = 'cut'")
     for command in (
         "list",
@@ -158,7 +158,7 @@ def test_a_run_whose_row_is_damaged_is_left_out(damage: str) -> None:
 
 
 def test_text_that_is_none_is_damage_and_is_not_shown() -> None:
-    """Neither by what reads the run nor by the check."""
+    """No command prints bytes that are not UTF-8, `check` included."""
     by_hand("UPDATE segments SET body = CAST(X'22736563726574ff22' AS TEXT) WHERE run = 1 AND first = 4")
     for command in (*READERS, "check"):
         done = run(*command.split())
@@ -169,7 +169,7 @@ def test_text_that_is_none_is_damage_and_is_not_shown() -> None:
 
 
 def test_a_table_that_is_missing_is_one_problem() -> None:
-    """The check says it and how many there are; anything else is one line."""
+    """`check` reports it as data, with a count; every other command reports it in one line."""
     by_hand("DROP TABLE live")
     checked = run("check")
     assert [json.loads(line)["text"] for line in checked.stdout.splitlines()] == ["the table live is missing"]
@@ -181,7 +181,7 @@ def test_a_table_that_is_missing_is_one_problem() -> None:
 
 
 def test_a_damage_is_said_once() -> None:
-    """The run is named in one place, and so is what to do."""
+    """A problem names the run once, and the advice once."""
     without(4)
     by_hand("UPDATE segments SET body = 'x' WHERE run = 2")
     for line in run("check", "--no-json").stdout.splitlines():

@@ -1,4 +1,4 @@
-"""docs/cli.md says what the command line does: each command and option is there, and each example runs."""
+"""docs/cli.md documents every command and option, and each of its examples runs."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def test_every_command_is_documented(name: str) -> None:
 
 
 def test_no_command_is_documented_that_is_none() -> None:
-    """And in the order in which the help has them."""
+    """The page has the commands in the order of the help."""
     documented = [name for name in SECTIONS if name in commands.commands]
     assert documented == list(commands.commands)
     assert set(SECTIONS) == set(commands.commands)
 
 
 def commands_of(page: str) -> list[str]:
-    """What a reader is told to type, without what follows as a comment."""
+    """List the commands of a page's consoles, without comments."""
     blocks = re.findall(r"^```console\n(.*?)^```", page, re.M | re.S)
     return [line[2:].partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
 def typed(lines: list[str], home: Path) -> None:
-    """One after the other in one directory, as a reader would. Each ends with 0, and says something."""
+    """Run commands one after the other in one directory. Each exits with 0, and prints something."""
     programs = home / "bin"
     programs.mkdir()
     for name, words in {"runjournal": [sys.executable, "-m", "langchain_runjournal"], "python": [sys.executable]}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
     path = f"{programs}:/usr/local/bin:/usr/bin:/bin"
-    env = environment(PATH=path, BROWSER="true", RUNJOURNAL_DEMO_PACE="0.1", XDG_STATE_HOME=str(home / "state"))
+    env = environment(PATH=path, BROWSER="true", RUNJOURNAL_DEMO_PACE="0.1")
     for line in lines:
         done = subprocess.run(
             ["bash", "-c", line],
@@ -69,7 +69,7 @@ def typed(lines: list[str], home: Path) -> None:
 
 @pytest.mark.slow
 def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
-    """On the journal of the program that the page begins with."""
+    """They run on the journal of the program at the top of the page."""
     (tmp_path / "my_app.py").write_text(re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)[0])
     typed(commands_of(PAGE), tmp_path)
     assert (tmp_path / "runs.html").exists()
@@ -77,7 +77,7 @@ def test_every_example_of_the_page_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_command_of_the_readme_runs(tmp_path: Path) -> None:
-    """After its first snippet, on the journal that this leaves. Setting up is what whoever runs this has done."""
+    """They run on the journal of its first snippet. Commands that install something are left out."""
     page = (ROOT / "README.md").read_text()
     (tmp_path / "quickstart.py").write_text(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)[0])
     commands = [line for line in commands_of(page) if not line.startswith(("make ", "pip install "))]
@@ -93,7 +93,7 @@ def examples_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", list(commands.commands))
 def test_every_example_of_the_help_is_one(name: str) -> None:
-    """It has options and arguments that the command knows. What they are given, nobody has here."""
+    """The command accepts its options and arguments. Their values are not checked."""
     command = commands.commands[name]
     assert examples_of(name)
     for example in examples_of(name):

@@ -104,7 +104,6 @@ def test_imports_go_down() -> None:
     assert not sorted({f"{one.importer} imports {one.imported}" for one in imports() if not is_allowed(one)})
 
 
-@pytest.mark.xfail(reason="the cuts come after the move")
 def test_every_door_is_used() -> None:
     """A door that no import needs is closed."""
     assert not set(DOORS) - {(one.importer, one.imported) for one in imports()}

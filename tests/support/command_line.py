@@ -1,5 +1,5 @@
-"""What the tests of the command line share: a journal to look at, the command in this process or another one, a terminal,
-and a program that writes a run word by word as it is told.
+"""Helpers for tests of the command line: an example journal, the command in this process or in another one, a terminal,
+and a process that writes a run word by word.
 
 python -m tests.support.command_line DB
 """
@@ -32,32 +32,55 @@ EVIL = "\x1b]0;owned\x07 [red]not red[/red] \x9b31m \u202eright to left"
 
 
 def run(*args: str, env: Mapping[str, str | None] | None = None) -> Result:
-    """The command, in this process; its output is no terminal."""
+    """Run the command in this process. Its output is not a terminal."""
     from langchain_runjournal.cli.app import commands
 
     try:
         runner = CliRunner(mix_stderr=False)
-    except TypeError:  # from click 8.2 on they are never mixed
+    except TypeError:  # since click 8.2, stdout and stderr are never mixed
         runner = CliRunner()
     return runner.invoke(commands, list(args), prog_name="runjournal", env=env)
 
 
+def data(*args: str, exit_code: int = 0) -> list[Any]:
+    """Run a command; return the JSON lines of its stdout."""
+    done = run(*args)
+    assert done.exit_code == exit_code, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def text(*args: str) -> str:
+    """Run a command with --no-json; return its stdout."""
+    done = run(*args, "--no-json")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def complaint(*args: str, code: int = 1, **options: Any) -> str:
+    """Run a command that fails; return its one line of stderr. It prints nothing to stdout."""
+    done = run(*args, **options)
+    assert (done.exit_code, done.stdout) == (code, ""), done.output
+    assert done.stderr.startswith("runjournal: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
 def environment(**more: str) -> dict[str, str]:
-    """That of a user, in which this package can be found."""
-    # Unbuffered, Python itself takes half of a text for written when its reader goes in the middle of it.
+    """Return the environment of a user who can import this package."""
+    # With PYTHONUNBUFFERED, Python itself counts a half-written text as written when the reader closes the pipe.
     apart = ("RUNJOURNAL", "PYTHONUNBUFFERED", "NO_COLOR")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(apart)}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **more}
 
 
 def started(*args: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    """The command, in a process of its own, with its outputs in pipes."""
+    """Start the command in a process of its own, with pipes for stdout and stderr."""
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
     return subprocess.Popen([*COMMAND, *args], cwd=cwd, **{"env": environment(), **pipes, **options})
 
 
 def on_terminal(command: Sequence[str], cwd: Path, width: int = 80, typed: str = "", **more: str) -> tuple[int, str]:
-    """A command on a terminal of its own, with `typed` as input: its exit code, and all that the terminal was given."""
+    """Run a command on a pseudo terminal, with `typed` as input. Return its exit code and everything it wrote."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     process = subprocess.Popen(command, cwd=cwd, env=environment(**more), stdin=theirs, stdout=theirs, stderr=theirs)
@@ -68,7 +91,7 @@ def on_terminal(command: Sequence[str], cwd: Path, width: int = 80, typed: str =
         while True:
             try:
                 more_said = os.read(ours, 65_536)
-            except OSError:  # how Linux says that nobody has it open any more
+            except OSError:  # Linux raises this when the other end is closed
                 break
             if not more_said:
                 break
@@ -79,16 +102,16 @@ def on_terminal(command: Sequence[str], cwd: Path, width: int = 80, typed: str =
         os.close(ours)
 
 
-# --- a journal to look at ---------------------------------------------------------------------------------------------
+# --- an example journal ---------------------------------------------------------------------------------------------
 
 
 def message(kind: str, content: Any, **more: Any) -> dict[str, Any]:
-    """As an event holds it."""
+    """Return a message in the form that an event holds."""
     return {"message": {"type": kind, "data": {"type": kind, "content": content, **more}}}
 
 
 def write(journal: RunJournal, run_id: str, status: str = "completed", *, thread: str = "t1", **about: Any) -> None:
-    """One turn: a question, a tool, and an answer that came to its end or not."""
+    """Write one turn: a question, a tool call, and an answer that is complete, cut off, failed or paused."""
     call = {"name": "weather", "args": {"city": "Rome"}, "id": f"{run_id}-t", "type": "tool_call"}
     usage = {"input_tokens": 812, "output_tokens": 97, "total_tokens": 909}
 
@@ -127,10 +150,36 @@ def write(journal: RunJournal, run_id: str, status: str = "completed", *, thread
 
 ALL = ("aaaa0000-done", "aaaa0001-stop", "bbbb0000-fail", "cccc0000-wait")
 """The runs of `example`, oldest first."""
+DONE, STOPPED, FAILED, WAITS = ALL
+
+
+KEYS = {
+    "run_id",
+    "short_id",
+    "thread_id",
+    "name",
+    "status",
+    "cause",
+    "error",
+    "started_at",
+    "ended_at",
+    "events",
+    "settled",
+    "problem",
+    "stop",
+    "lost",
+    "owner",
+    "owner_state",
+    "epoch",
+    "continues",
+    "usage",
+    "metadata",
+}
+"""The keys of a run as JSON."""
 
 
 def example(db: Path) -> None:
-    """One run of each kind, and nobody at work."""
+    """Write one run of each kind. No process is running them."""
     with RunJournal(db) as journal:
         write(journal, ALL[0])
         write(journal, ALL[1], "interrupted", thread="t2")
@@ -138,11 +187,11 @@ def example(db: Path) -> None:
         write(journal, ALL[3], "paused", thread="t3")
 
 
-# --- a program that writes --------------------------------------------------------------------------------------------
+# --- a process that writes --------------------------------------------------------------------------------------------
 
 
 class Writer:
-    """Another process, that writes the run `live` as it is told."""
+    """Another process, which writes the events of the run `live` that the test sends it."""
 
     def __init__(self, db: Path) -> None:
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -154,14 +203,14 @@ class Writer:
         assert self.process.stdout.readline() == f"{word}\n"
 
     def say(self, kind: str, **data: Any) -> None:
-        """Append an event, and return when it is durable."""
+        """Append an event in that process, and return when it is durable."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([kind, data]) + "\n")
         self.process.stdin.flush()
         self._hear("ok")
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self.process.wait(PATIENCE)
 

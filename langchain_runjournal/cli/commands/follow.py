@@ -45,9 +45,7 @@ def follow(settings: Settings, run: str, after: int) -> int:
             output.note(f"stopped following; the run continues. Follow it again with: {again} {follower.after}")
             return 130
         printer.close()
-        report_missing(
-            output, found.run_id, *follower.gap_finder.take_gaps(), *follower.gap_finder.differences(follower.run)
-        )
+        report_missing(output, found.run_id, *follower.missing())
         match follower.outcome:
             case "paused":
                 output.note(f"run {found.run_id} waits for a human. A new run resumes it when the human has answered.")

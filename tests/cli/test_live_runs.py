@@ -1,4 +1,4 @@
-"""The command line beside processes that write: following them, stopping them, and what is left when they are killed."""
+"""Commands on runs of other processes: follow them, stop them, and recover what they left when they were killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Start]:
-    """Starts the command in its own process, and leaves none behind."""
+    """Start commands in processes of their own, and end them after the test."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(*args: str, **options: Any) -> subprocess.Popen[str]:
@@ -38,7 +38,7 @@ def command(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[Writer]:
-    """Writes the run `live`."""
+    """A process that writes the run `live`."""
     with Writer(tmp_path / "runs.db") as writing:
         yield writing
 
@@ -49,7 +49,7 @@ def next_event(process: subprocess.Popen[str]) -> Any:
 
 
 def test_follow_shows_each_event_as_it_comes(command: Start, writer: Writer) -> None:
-    """In a pipe, one line each, flushed: whoever reads has it before the next one is written. It ends with the run."""
+    """In a pipe, one flushed line each: the reader has it before the next one is written. The command ends with the run."""
     process = command("follow", "live")
     assert [next_event(process)["kind"] for _ in range(2)] == ["run.start", "llm.start"]
     for word in ("one ", "two ", "three"):
@@ -62,7 +62,7 @@ def test_follow_shows_each_event_as_it_comes(command: Start, writer: Writer) -> 
 
 
 def test_follow_for_people_is_the_text_as_it_comes(command: Start, writer: Writer) -> None:
-    """Nothing but the words on stdout, at once."""
+    """Only the words go to stdout, as they arrive."""
     process = command("follow", "live", "--no-json")
     assert process.stdout is not None
     for word in ("one ", "two ", "three"):
@@ -75,7 +75,7 @@ def test_follow_for_people_is_the_text_as_it_comes(command: Start, writer: Write
 
 
 def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) -> None:
-    """With what it had said to the last, where to go on, and 1; not waiting for ever."""
+    """It prints everything up to the kill and how to follow the run again, and exits with 1."""
     process = command("follow", "live")
     writer.say("llm.ai.delta", text="last words")
     assert [next_event(process)["kind"] for _ in range(3)][-1] == "llm.ai.delta"
@@ -95,7 +95,7 @@ def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) ->
 
 
 def test_follow_ends_when_the_run_waits_for_a_human(command: Start, writer: Writer) -> None:
-    """That may take days: it says so, and all is fine."""
+    """An answer may take days: the command says that the run waits, and exits with 0."""
     process = command("follow", "live")
     writer.say("run.pause", interrupts=[{"id": "i", "value": "sure?"}])
     said, told = process.communicate(timeout=PATIENCE)
@@ -105,7 +105,7 @@ def test_follow_ends_when_the_run_waits_for_a_human(command: Start, writer: Writ
 
 
 def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Writer) -> None:
-    """It says where to go on, without a traceback; and the run goes on."""
+    """It prints how to follow the run again, without a traceback; the run continues."""
     process = command("follow", "live")
     writer.say("llm.ai.delta", text="one ")
     assert [next_event(process)["kind"] for _ in range(3)][-1] == "llm.ai.delta"
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Write
     assert told.splitlines() == [told.strip()]
     assert "the run continues" in told
     writer.say("run.end", status="completed")
-    # Where it says: at the end of what it has shown, or before the page that it was showing just then.
+    # `after` is the last event that it printed, or the one before the page that it was printing.
     after = int(told.rpartition("runjournal follow live --after ")[2])
     assert after <= 3
     again = command("follow", "live", "--after", str(after))
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Write
 
 
 def test_follow_on_a_terminal(writer: Writer, tmp_path: Path) -> None:
-    """Words in one line while they come, and the rest in lines of its own, dim; nothing that moves the cursor."""
+    """Words share a line while they arrive, everything else gets a dim line of its own, and nothing moves the cursor."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, "follow", "live"], cwd=tmp_path, env=environment(), stdout=theirs, stderr=theirs, stdin=theirs
@@ -168,7 +168,7 @@ def starter(tmp_path: Path) -> Iterator[Process]:
 
 
 def test_stop_stops_a_run_of_another_process(command: Start, starter: Process) -> None:
-    """And returns when it is over and its thread whole; whoever follows it sees it end."""
+    """It returns when the run has ended and its thread is settled; a follower of the run sees the end."""
     run_id = starter.do("start", thread="t", text="talk")
     follower = command("follow", run_id)
     while next_event(follower)["kind"] != "llm.ai.delta":
@@ -205,8 +205,10 @@ def blocking():
 
 
 @pytest.mark.parametrize("attribute", ["agent", "blocking"])
-def test_what_a_killed_process_left_is_recovered(command: Start, starter: Process, tmp_path: Path, attribute: str) -> None:
-    """Stop and recover say what is needed; with the graph, the thread is settled, and the answer is in it."""
+def test_the_runs_of_a_killed_process_are_recovered(
+    command: Start, starter: Process, tmp_path: Path, attribute: str
+) -> None:
+    """`stop` and `recover` name what they need; with the graph, `recover` settles the thread with the partial answer."""
     run_id = starter.do("start", thread="t", text="talk")
     follower = command("follow", run_id, "--no-json")
     assert follower.stdout is not None
@@ -234,7 +236,7 @@ def test_what_a_killed_process_left_is_recovered(command: Start, starter: Proces
 
 
 def test_runs_without_a_graph_are_ended(command: Start, writer: Writer, tmp_path: Path) -> None:
-    """As interrupted by a crash, once their process is gone, and not before; what it had left is brought in, and said."""
+    """As interrupted by a crash, only after their process has ended; the spool is imported first."""
     writer.say("llm.ai.delta", text="last words")
     shown = json.loads(command("show", "live").communicate(timeout=PATIENCE)[0])
     assert (shown["owner_state"], shown["owner_process"]) == ("alive", writer.process.pid)
@@ -256,8 +258,8 @@ def test_runs_without_a_graph_are_ended(command: Start, writer: Writer, tmp_path
         assert [event.text for event in journal.read("live")][2] == "last words"
 
 
-def test_what_a_killed_process_had_not_stored_is_brought_in(command: Start, tmp_path: Path) -> None:
-    """Opening the journal does it, and says so on stderr."""
+def test_the_spool_of_a_killed_process_is_imported(command: Start, tmp_path: Path) -> None:
+    """Opening the journal imports the spool, and says so on stderr."""
     code = """
 import os
 from langchain_runjournal import Event, RunJournal

@@ -1,4 +1,4 @@
-"""The command line as a process: how it starts, what it needs, how it ends, and what a terminal is given."""
+"""The command as a process: its imports, its exit codes, its signals, and what it prints on a terminal."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ main()
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """With runs.db in it."""
+    """A directory with an example journal."""
     example(tmp_path / "runs.db")
     return tmp_path
 
 
 @pytest.mark.parametrize("args", [("list",), ("show", "@last"), ("follow", "@last"), ("--help",)])
 def test_it_starts_without_langgraph(home: Path, args: tuple[str, ...]) -> None:
-    """Which takes half a second to import; nor does it import LangChain's messages."""
+    """LangGraph takes half a second to import; LangChain's messages are not imported either."""
     command = [sys.executable, "-c", IMPORTED, *args]
     done = subprocess.run(command, cwd=home, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -45,7 +45,7 @@ def test_it_starts_without_langgraph(home: Path, args: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("package", ["click", "rich"])
 def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, package: str) -> None:
-    """In one line, as wrong usage."""
+    """In one line, with the exit code of wrong usage."""
     code = f"import sys; sys.modules[{package!r}] = None; from langchain_runjournal.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "list"],
@@ -62,7 +62,7 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, package: str) -
 
 
 def test_only_the_command_line_needs_the_extra(tmp_path: Path) -> None:
-    """Neither the package nor a journal imports what it needs."""
+    """Neither the package nor a journal imports click or rich."""
     code = "import sys; from langchain_runjournal import RunJournal; RunJournal('x.db').close(); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE
@@ -72,7 +72,7 @@ def test_only_the_command_line_needs_the_extra(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
-    """`| head -1`: it ends as other tools do, and says nothing."""
+    """`| head -1`: it exits with 141 as other tools do, and prints nothing to stderr."""
     with RunJournal(tmp_path / "runs.db") as journal:
         for number in range(20_000):
             journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"word {number} "}, call_id="c"))
@@ -91,7 +91,7 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_is_130(home: Path) -> None:
-    """Without a traceback, also while it waits for a lock."""
+    """Without a traceback; the request to stop stays."""
     with RunJournal(home / "runs.db") as owner:
         owner.append(Event(run_id="live", kind="run.start"))
         owner.flush()
@@ -106,7 +106,7 @@ def test_ctrl_c_is_130(home: Path) -> None:
 
 
 def test_a_terminal_gets_colours_and_tables(home: Path) -> None:
-    """In lines that fit it."""
+    """The lines fit the terminal."""
     for width in (80, 140):
         code, said = on_terminal([*COMMAND, "list"], home, width)
         assert code == 0
@@ -119,7 +119,7 @@ def test_a_terminal_gets_colours_and_tables(home: Path) -> None:
 
 
 def test_a_terminal_without_colours(home: Path) -> None:
-    """NO_COLOR is honoured; --json is JSON there, too."""
+    """NO_COLOR turns colours off; --json prints JSON on a terminal too."""
     code, said = on_terminal([*COMMAND, "show", "@last"], home, NO_COLOR="1")
     assert code == 0
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", said)
@@ -130,7 +130,7 @@ def test_a_terminal_without_colours(home: Path) -> None:
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 130, len(ALL)), ("y\n", 0, len(ALL) - 1)])
 def test_delete_asks_on_a_terminal(home: Path, typed: str, code: int, left: int) -> None:
-    """It shows what would go, and only a yes deletes it."""
+    """It lists what it would delete, and deletes only after a yes."""
     ended, said = on_terminal([*COMMAND, "delete", "@last"], home, typed=typed)
     assert ended == code
     assert f"{ALL[-1]} paused" in said
@@ -140,16 +140,16 @@ def test_delete_asks_on_a_terminal(home: Path, typed: str, code: int, left: int)
 
 
 def test_what_is_long_shows_progress_on_a_terminal(home: Path) -> None:
-    """And cleans up after itself."""
+    """The bar restores the cursor, and the results follow it."""
     code, said = on_terminal([*COMMAND, "check"], home)
     assert code == 1
     assert "Checking" in said
-    assert "\x1b[?25h" in said  # the cursor is there again
+    assert "\x1b[?25h" in said  # the cursor is visible again
     assert "unsettled" in said.rpartition("Checking")[2]
 
 
 def test_a_locked_journal_ends_in_time(home: Path) -> None:
-    """With one line, and 1."""
+    """One line, and exit code 1."""
     con = sqlite3.connect(home / "runs.db", isolation_level=None)
     con.execute("BEGIN IMMEDIATE")
     try:
@@ -161,8 +161,8 @@ def test_a_locked_journal_ends_in_time(home: Path) -> None:
     assert "Another process holds its lock" in told
 
 
-def test_a_narrow_minded_terminal_gets_question_marks(home: Path) -> None:
-    """Rather than an error; JSON lines are UTF-8 whatever it speaks."""
+def test_an_ascii_terminal_gets_question_marks(home: Path) -> None:
+    """A character that the terminal cannot show becomes a question mark, not an error."""
     process = started("transcript", "bbbb", "--no-json", cwd=home, env=environment(PYTHONIOENCODING="ascii"))
     said, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, told
@@ -170,7 +170,7 @@ def test_a_narrow_minded_terminal_gets_question_marks(home: Path) -> None:
 
 
 def test_ids_are_completed(home: Path) -> None:
-    """By the shell, without a word on stderr."""
+    """The shell completes ids, and nothing goes to stderr."""
     asked = {"_RUNJOURNAL_COMPLETE": "bash_complete", "COMP_WORDS": "runjournal show aaaa", "COMP_CWORD": "2"}
     process = started(cwd=home, env=environment(**asked))
     said, told = process.communicate(timeout=PATIENCE)
@@ -186,7 +186,7 @@ def test_ids_are_completed(home: Path) -> None:
     "args", ["list", "list --no-json", "export --all", "check", "--help", "--version", "list --help", "follow @last"]
 )
 def test_an_output_that_is_full_is_one_line(home: Path, args: str) -> None:
-    """That says what to do, and 1; also where it is the help."""
+    """The line says what to do, and the exit code is 1, also for the help."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*COMMAND, *args.split()], cwd=home, env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE
@@ -196,7 +196,7 @@ def test_an_output_that_is_full_is_one_line(home: Path, args: str) -> None:
 
 
 def test_a_full_place_for_complaints_changes_no_exit_code(home: Path) -> None:
-    """Then it is all that is left to say it."""
+    """With a full stderr, only the exit code reports the outcome."""
     for args, code in {"list": 0, "show nothing": 1, "nothing": 2}.items():
         with open("/dev/full", "w") as full:
             done = subprocess.run(
@@ -207,8 +207,8 @@ def test_a_full_place_for_complaints_changes_no_exit_code(home: Path) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("args", [["list"], ["demo", "--directory", "demo"]])
-def test_what_is_closed_is_nobody_there(home: Path, closed: str, args: list[str]) -> None:
-    """As a daemon starts its children: the command does what it does, and ends with 0."""
+def test_a_closed_stream_is_an_empty_one(home: Path, closed: str, args: list[str]) -> None:
+    """A daemon may start its children so: the command works, and exits with 0."""
     there = "" if "<" in closed else "</dev/null"
     command = f"{shlex.join([*COMMAND, *args])} {closed} {there}"
     done = subprocess.run(["bash", "-c", command], cwd=home, env=environment(), capture_output=True, timeout=PATIENCE)
@@ -217,7 +217,7 @@ def test_what_is_closed_is_nobody_there(home: Path, closed: str, args: list[str]
 
 
 def test_an_input_that_is_closed_is_an_empty_one(home: Path) -> None:
-    """For a program that is brought in to recover, say; and its number is not that of the journal's file."""
+    """A program that `recover` imports reads an empty stdin, not the journal's file under its number."""
     (home / "reads.py").write_text(
         "import os, sys\nassert sys.stdin.read() == ''\nassert os.read(0, 1) == b''\nnumber = 3\n"
     )
