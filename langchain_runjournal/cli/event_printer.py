@@ -19,7 +19,7 @@ from .terminal_text import clean, one_line, to_json, tokens
 
 
 class EventPrinter(Protocol):
-    """Prints events."""
+    """A printer of events."""
 
     def show(self, events: Sequence[Event]) -> None:
         """Print events."""
@@ -32,7 +32,7 @@ class EventPrinter(Protocol):
 
 
 class JsonPrinter:
-    """Prints each event as a line of JSON, for a program."""
+    """A printer that writes each event as a line of JSON, for a program."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -100,7 +100,7 @@ class _Calls:
 
 
 class TextPrinter:
-    """Prints the text of answers to stdout as it arrives, and everything else in lines of its own to stderr.
+    """A printer that writes answers to stdout as they arrive, and everything else to stderr, for a person.
 
     Of answers that stream at the same time, one is printed at once, and the others when the one before them has ended.
     """

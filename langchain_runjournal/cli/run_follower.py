@@ -18,7 +18,7 @@ _LONGEST: Final = 1.0
 
 
 class RunFollower:
-    """Yields the events of a run in pages, as they arrive, also those behind a gap in the numbering."""
+    """An iterator over the events of a run, in pages, as they arrive; a gap in the numbering does not stop it."""
 
     def __init__(self, journal: RunJournal, run: Run, after: int) -> None:
         self.after = after
