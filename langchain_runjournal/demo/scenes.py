@@ -234,7 +234,7 @@ class Play:
         screen = self._screen
         screen.whole(" More of it: ", (f"{_command()} --journal {self._directory / 'runs.db'} list", "green"))
         if not runs:
-            screen.line(("The journal has recorded no run, so there is no timeline.", "red"))
+            screen.line(("The journal has recorded no run, so the demonstration draws no timeline.", "red"))
             return
         path = self._directory / "timeline.html"
         html = page([(run, pair.journal.read(run.run_id)) for run in runs], title="Cut off three times")
