@@ -1,15 +1,15 @@
-# On a machine that has only Python and make, each of these sets up what it needs.
+# Each target installs what it needs; the machine needs only Python and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEMO := $(VENV)/.ready-demo
-# What a suite runs under: .ci/run bounds it.
+# A command prefix for each test suite: .ci/run sets a time limit here.
 BOUND ?=
 
 .PHONY: demo test test-fast storms providers test-lowest test-frontends langgraph-server lint format notebooks bench peers build clean
 
-# An interpreter that was named is the one that is used, also where another one has made the environment.
+# If the caller names an interpreter, use it, and replace an environment that another interpreter created.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
 ifneq ($(origin PYTHON),file)
 ifneq ($(shell $(PYTHON) -c '$(WHICH)' 2>/dev/null),$(shell $(BIN)/python -c '$(WHICH)' 2>/dev/null))
@@ -19,7 +19,7 @@ endif
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
-		echo 'Python 3.10 or later is needed, and $(PYTHON) is none. Name one: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
+		echo 'Python 3.10 or later is required, and $(PYTHON) is older or missing. Choose one: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 
 $(READY): pyproject.toml $(BIN)/python
@@ -27,25 +27,25 @@ $(READY): pyproject.toml $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[cli]' --group lint --group look --group build
 	@touch $(READY_DEMO) $(READY)
 
-$(READY_DEMO): pyproject.toml $(BIN)/python  # what a demonstration needs, and nothing to work on it with
+$(READY_DEMO): pyproject.toml $(BIN)/python  # only what the demonstration needs, without the development tools
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --editable '.[cli]'
 	@touch $(READY_DEMO)
 
-demo: $(READY_DEMO)  ## an agent is cut off three times, with a journal and without one: see what is left
+demo: $(READY_DEMO)  ## cut an agent off three times, with a journal and without one, and show what is left
 	@$(BIN)/python -m langchain_runjournal demo
 
 test: $(READY)  ## all tests, real kills included
 	$(BOUND) $(BIN)/python -m pytest -q
 
-test-fast: $(READY)  ## without the slow ones
+test-fast: $(READY)  ## the tests without the slow ones
 	$(BOUND) $(BIN)/python -m pytest -q -m "not slow and not look"
 
 storms: $(READY)  ## every cut at every event, hundreds of random fan-outs; then thousands of kills, forks, mutations and failing calls
 	$(BIN)/python -m pytest -q -m storm
 	$(BIN)/python -m tests.storms $(STORMS)
 
-providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, every cell; twenty minutes
+providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, all cells; twenty minutes
 	$(BIN)/python -m tests.providers -v $(PROVIDERS)
 
 test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
@@ -54,7 +54,7 @@ test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable . --group test
 	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow and not look"
 
-test-frontends:  ## the chat in Streamlit, clicked through by its own test runner
+test-frontends:  ## click through the chat example with Streamlit's own test runner
 	$(PYTHON) -m venv $(VENV)-frontends
 	$(VENV)-frontends/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-frontends/bin/python -m pip install --quiet --editable . --group frontends
@@ -75,7 +75,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-notebooks: $(READY)  ## run the notebooks of examples/ anew, and keep what they print
+notebooks: $(READY)  ## run the notebooks of examples/ again, and save their output
 	$(BIN)/python examples/_execute.py
 
 bench: $(READY)  ## figures, side by side in one run, against the targets

@@ -1,1 +1,1 @@
-"""The figures that the design promises, measured side by side in one run: ``python -m bench --help``."""
+"""The figures that the design promises, measured side by side in one run: see ``python -m bench --help``."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: every figure of the design, side by side in one run."""
+"""The command `python -m bench`: measure every figure of the design, side by side in one run."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SECTIONS = (
 
 
 def main() -> int:
-    """Run the sections that were asked for. 1 if anything that had been promised to be safe was lost."""
+    """Run the requested sections. Return 1 if an event was lost that the journal had promised to keep, else 0."""
     options = _options()
-    # Forked and killed on purpose.
+    # The bench forks and kills processes on purpose.
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
     bench = Bench(quick=options.quick, kills=options.kills, seed=options.seed)
     began = time.monotonic()
     heading("The machine")
     for fact in facts():
         note(fact)
-    note(f"seed {options.seed}{', --quick: too short for figures that mean much' if options.quick else ''}")
+    note(f"seed {options.seed}{', --quick: too short for meaningful figures' if options.quick else ''}")
     for name in options.sections or SECTIONS:
         importlib.import_module(f"bench.{name}").run(bench)
     heading("Targets")
@@ -52,22 +52,24 @@ def main() -> int:
         ]
         table(["", "measured", "target", ""], rows)
     if options.quick:
-        note("--quick: too short to judge by. A few fixed pages and wake-ups weigh on so few tokens.")
+        note("--quick: too short to judge the targets. A few fixed pages and wake-ups dominate so few tokens.")
     note(f"noise: {bench.noise}")
-    note(f"the whole took {time.monotonic() - began:.0f} s")
+    note(f"total time: {time.monotonic() - began:.0f} s")
     return 1 if bench.lost else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="section", help=f"which ones: {', '.join(SECTIONS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="much smaller, to see whether the benchmark itself works")
+    parser.add_argument(
+        "sections", nargs="*", metavar="section", help=f"the sections to run: {', '.join(SECTIONS)} (default: all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="much smaller, to check that the benchmark itself works")
     parser.add_argument("--kills", type=int, metavar="N", help="how many processes to kill (default: 1,000; quick: 24)")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="for the order of the repetitions")
     options = parser.parse_args()
     unknown = sorted(set(options.sections) - set(SECTIONS))
     if unknown:
-        parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+        parser.error(f"unknown section: {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
     if options.kills is not None and options.kills < 1:
         parser.error("--kills must be at least 1")
     return options

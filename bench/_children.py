@@ -1,4 +1,4 @@
-"""Processes of our own, that are asked a line and answer a line of JSON."""
+"""Child processes that read a line and answer with a line of JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-"""Where child processes are started, so that they import this package and this library."""
+"""The working directory of child processes, so that they import this package and this library."""
 
 
 class Child:
@@ -19,27 +19,27 @@ class Child:
         command = [sys.executable, "-m", f"bench.{module}", *arguments]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self._process.stdin is None or self._process.stdout is None:
-            raise AssertionError("the process was started without its pipes")
+            raise AssertionError("the process has no pipes")
         self._in, self._out = self._process.stdin, self._process.stdout
 
     def tell(self, line: str) -> None:
-        """Write it a line."""
+        """Write a line to the child."""
         print(line, file=self._in, flush=True)
 
     def hear(self) -> Any:
-        """Read the next line of what it has to say."""
+        """Read the next line from the child, and parse it."""
         line = self._out.readline()
         if not line:
             raise AssertionError(f"a child process ended with {self._process.wait()} instead of answering")
         return json.loads(line)
 
     def ask(self, line: str) -> Any:
-        """Write a line, and read the answer."""
+        """Write a line, and return the answer."""
         self.tell(line)
         return self.hear()
 
     def close(self) -> None:
-        """Let it end."""
+        """Close the pipes, and wait until the child has ended."""
         self._in.close()
         self._out.close()
         self._process.wait(60)

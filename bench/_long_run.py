@@ -1,4 +1,4 @@
-"""A process with one run that goes on and on: `python -m bench._long_run PATH trace|plain append|handler COUNT...`."""
+"""A process with one long live run: `python -m bench._long_run PATH trace|plain append|handler COUNT...`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Take = Callable[[str], object]
 
 
 def main(path: Path, trace: bool, through: str, counts: list[int]) -> None:
-    """What the process and the disk hold after so and so many tokens."""
+    """Report the memory of the process and the size of the files after each of the counts of tokens."""
     begin = _handled if through == "handler" else _appended
     if trace:
         tracemalloc.start()
@@ -29,25 +29,25 @@ def main(path: Path, trace: bool, through: str, counts: list[int]) -> None:
         for count in counts:
             _pace(take, count - done)
             done = count
-            private = _private()  # with all that waits for the writer, which the flush takes away
+            private = _private()  # before the flush, so that it includes the events that wait for the writer
             journal.flush()
             gc.collect()
             traced = tracemalloc.get_traced_memory()[0] if trace else 0
             _tell(path, tokens=done, private=max(private, _private()), traced=traced)
-        del take  # which ends a captured run: nobody works on it any more
+        del take  # drops the handler, which ends a captured run
     _tell(path, tokens=done, private=_private(), traced=0)
 
 
 def _appended(journal: RunJournal) -> Take:
-    """A run of events."""
+    """Begin a run of events that the bench appends itself."""
     run_id, call_id = new_id(), new_id()
     journal.append(start(run_id))
     return lambda text: journal.append(token(run_id, call_id, text))
 
 
 def _handled(journal: RunJournal) -> Take:
-    """A run of a model whose chunks are gone once the handler has seen them. LangChain itself would keep them all."""
-    # Not imported by the other kind of run, whose memory it would be.
+    """Begin a captured run that drops each chunk after the handler has seen it; LangChain itself would keep all chunks."""
+    # Imported here, so that the memory of the other kind of run does not include LangChain.
     from langchain_core.messages import AIMessageChunk, HumanMessage
     from langchain_core.outputs import ChatGenerationChunk
 
@@ -65,7 +65,7 @@ def _handled(journal: RunJournal) -> Take:
 
 
 def _pace(take: Take, count: int) -> None:
-    """Some 15,000 tokens a second: the writer keeps up, and a hundred thousand are done while one watches."""
+    """Send about 15,000 tokens a second: the writer keeps up, and 100,000 tokens take seven seconds."""
     for number in range(count):
         take(WORDS[number % len(WORDS)])
         if number % 20 == 19:
@@ -73,7 +73,7 @@ def _pace(take: Take, count: int) -> None:
 
 
 def _private() -> int:
-    """Bytes of memory that are this process's alone: not the mapped spool, which is the page cache's."""
+    """Return the private memory of this process in bytes, without the mapped spool, which belongs to the page cache."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

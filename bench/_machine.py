@@ -1,4 +1,4 @@
-"""The machine that the figures come from, and how quiet it was."""
+"""Facts about the machine, and how noisy it was during the run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LOOP = 40_000
 
 
 class Noise:
-    """The same work again and again, all through the run: its spread is what a figure can be trusted to."""
+    """A fixed piece of work, repeated throughout the run: the spread of its times is the accuracy of the figures."""
 
     def __init__(self) -> None:
         self._values: list[float] = []
 
     def sample(self) -> None:
-        """Do the work once more, which takes some 2 ms."""
+        """Do the work once more, which takes about 2 ms."""
         began = time.perf_counter()
         total = 0
         for number in range(_LOOP):
@@ -34,7 +34,7 @@ class Noise:
     def __str__(self) -> str:
         found = Sample(self._values)
         return (
-            f"a fixed loop took {seconds(found.median)} (median of {len(found)}, all through the run);"
+            f"a fixed loop took {seconds(found.median)} (median of {len(found)}, throughout the run);"
             f" p25..p75 {_share(found, 0.25)} .. {_share(found, 0.75)},"
             f" min..max {_share(found, 0)} .. {_share(found, 1)} of the median"
         )
@@ -45,7 +45,7 @@ def _share(sample: Sample, place: float) -> str:
 
 
 def facts() -> list[str]:
-    """What to print first."""
+    """Return the facts to print first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     place = tempfile.gettempdir()
     return [

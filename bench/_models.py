@@ -1,4 +1,4 @@
-"""Models that stream without a provider, and what else than a journal may listen to them."""
+"""Models that stream without a provider, and other handlers to compare the journal with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from langchain_core.tracers import LangChainTracer
 from ._load import words
 
 KINDS: Final = ("text", "blocks", "tool calls")
-"""What a model can stream: a string, blocks of content as Anthropic's, the arguments of a tool call."""
+"""Forms of streamed content: a string, content blocks as Anthropic streams them, the arguments of a tool call."""
 
 
 def _text(count: int) -> Iterator[AIMessageChunk]:
@@ -41,7 +41,7 @@ def _tool_calls(count: int) -> Iterator[AIMessageChunk]:
 
 
 def arguments(args: str) -> AIMessageChunk:
-    """More of the arguments of a tool call."""
+    """Return a chunk with the next fragment of the arguments of a tool call."""
     call: ToolCallChunk = {"name": None, "args": args, "id": None, "index": 0, "type": "tool_call_chunk"}
     return AIMessageChunk(content="", tool_call_chunks=[call])
 
@@ -54,12 +54,12 @@ _CHUNKS: Final[dict[str, Callable[[int], Iterator[AIMessageChunk]]]] = {
 
 
 def chunks(kind: str, count: int) -> Iterator[AIMessageChunk]:
-    """That many chunks, each made when it is asked for, as a provider's package does."""
+    """Yield `count` chunks, each created on demand, as the package of a provider does."""
     return _CHUNKS[kind](count)
 
 
 class Model(BaseChatModel):
-    """Streams as fast as it is asked to."""
+    """A model that streams as fast as its consumer reads."""
 
     kind: str = "text"
     tokens: int = 2_000
@@ -77,19 +77,19 @@ class Model(BaseChatModel):
 
 
 class NoOp(BaseCallbackHandler):
-    """The least that a handler can do."""
+    """An inline handler that does nothing."""
 
     run_inline = True
 
     def on_chat_model_start(self, *args: Any, **kwargs: Any) -> Any:
-        """Nothing."""
+        """Do nothing."""
 
     def on_llm_new_token(self, *args: Any, **kwargs: Any) -> Any:
-        """Nothing."""
+        """Do nothing."""
 
 
 class CommitEach(NoOp):
-    """A row and a commit for each token: the first idea that one has."""
+    """A handler that inserts and commits each token: the obvious solution."""
 
     def __init__(self, path: Path) -> None:
         self._con = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -98,44 +98,44 @@ class CommitEach(NoOp):
         self._con.execute("CREATE TABLE tokens (run_id TEXT, at REAL, token TEXT)")
 
     def on_llm_new_token(self, token: Any, *, run_id: Any, **kwargs: Any) -> Any:
-        """Store it."""
+        """Insert the token, and commit."""
         self._con.execute("INSERT INTO tokens VALUES (?, ?, ?)", (str(run_id), time.time(), str(token)))
 
     def close(self) -> None:
-        """Close it."""
+        """Close the database."""
         self._con.close()
 
 
 class AsyncIteratorCallbackHandler(AsyncCallbackHandler):
-    """LangChain's own, as langchain_classic has it: a queue, filled by a coroutine for each token."""
+    """A copy of the handler in langchain_classic: one coroutine per token puts it into a queue."""
 
     @cached_property
     def queue(self) -> asyncio.Queue[str]:
-        """Where the tokens wait. Nobody takes them here; in life, somebody does."""
+        """The queue of the tokens. The bench has no consumer for it; a real program has one."""
         return asyncio.Queue()
 
     async def on_chat_model_start(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     async def on_llm_new_token(self, token: Any, **kwargs: Any) -> None:
-        """Hand it on."""
+        """Put the token into the queue."""
         if token is not None and token != "":
             self.queue.put_nowait(token)
 
 
 class _NullClient:
-    """What LangSmith's tracer reports to, without a network."""
+    """A client for LangSmith's tracer without a network."""
 
     tracing_queue = None
 
     def create_run(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def update_run(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def tracer() -> LangChainTracer:
-    """LangSmith's tracer, with a client that does nothing: what it costs beside its network."""
+    """Return LangSmith's tracer with a client that does nothing, to measure its cost without the network."""
     client: Any = _NullClient()
     return LangChainTracer(project_name="bench", client=client)

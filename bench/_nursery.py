@@ -1,7 +1,7 @@
-"""A process that bears writers, kills them, and looks at what they have left: `python -m bench._nursery DIRECTORY`.
+"""A process that forks writers, kills them, and checks what they left: `python -m bench._nursery DIRECTORY`.
 
-Everything that touches a journal happens in a forked child: the nursery itself stays without threads, so that each fork is
-a clean one, and needs no time to start an interpreter. Reads cases as lines of JSON, answers each with a line.
+Only forked children touch a journal. The nursery itself has no threads, so that each fork is safe, and a fork needs no
+time to start an interpreter. The nursery reads cases as lines of JSON, and answers each with a line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PAUSE: Final = 0.005  # between two tokens at 200 a second
 
 
 def main(root: Path) -> None:
-    """One case after the other, until there are no more."""
+    """Run the cases of stdin one after the other, until its end."""
     for line in iter(sys.stdin.readline, ""):
         case = json.loads(line)
         case["directory"] = root / f"case-{case['number']}"
@@ -48,7 +48,7 @@ def main(root: Path) -> None:
 
 
 def _try(case: Case) -> Case:
-    # Shared and anonymous: what a killed child has stored in it stays, since this process has it too.
+    # Shared and anonymous memory: after a kill, this process still reads what the child stored there.
     counters = mmap.mmap(-1, _COUNTER.size * (case["threads"] + 1))
     pid = _fork(lambda: _write(case, counters))
     if not case["early"]:
@@ -92,7 +92,7 @@ def _kill(pid: int) -> None:
 
 
 def _asked(work: Callable[[], Case]) -> Case:
-    """What `work` finds, in a child."""
+    """Run `work` in a forked child, and return its result."""
     read_end, write_end = os.pipe()
 
     def tell() -> None:
@@ -106,18 +106,18 @@ def _asked(work: Callable[[], Case]) -> Case:
         text = pipe.read()
     os.waitpid(pid, 0)
     if not text:
-        raise AssertionError("the check itself has failed")
+        raise AssertionError("the check itself failed")
     answer: Case = json.loads(text)
     return answer
 
 
-# --- the one that is killed -------------------------------------------------------------------------------------------
+# --- the process that is killed -------------------------------------------------------------------------------------------
 
 
 def _write(case: Case, counters: mmap.mmap) -> None:
     path = case["directory"] / "runs.db"
     journal: RunJournal | GroupCommit = GroupCommit(path) if case["control"] else RunJournal(path)
-    # Each number is stored at once: struct.pack_into fills with zeros first, and a kill may come in between.
+    # A memoryview stores each number atomically; struct.pack_into writes zeros first, and a kill may come in between.
     numbers = memoryview(counters).cast("q")
     for count, run_id in enumerate(dict.fromkeys(case["runs"]), 1):
         journal.append(start(run_id))
@@ -131,14 +131,14 @@ def _write(case: Case, counters: mmap.mmap) -> None:
 
 
 def _stream(case: Case, journal: RunJournal | GroupCommit, number: int, numbers: memoryview) -> None:
-    """Token after token until the end; how many appends have returned stands in the shared page, right after each."""
+    """Append tokens until the kill. After each append, store in the shared page how many have returned."""
     run_id, call_id, paced = case["runs"][number], f"call-{number}", case["paced"]
     place, count = number + 1, 0
     while True:
         count += 1
         event = token(run_id, call_id, _text(number, count))
         journal.append(event)
-        # A store into memory that outlives the process, without a system call: as close behind the append as can be.
+        # This store needs no system call and survives the process: it follows the append as closely as possible.
         numbers[place] = count
         if paced:
             time.sleep(_PAUSE)
@@ -148,17 +148,17 @@ def _text(number: int, count: int) -> str:
     return f"{number}:{count}:{WORDS[count % len(WORDS)]}"
 
 
-# --- those that come after it -----------------------------------------------------------------------------------------
+# --- the processes after the kill -----------------------------------------------------------------------------------------
 
 
 def _open_only(case: Case) -> None:
-    """Recovers, until it is killed in the middle of it (or has finished)."""
+    """Open the journal, which imports the spool, until the kill comes or the import has finished."""
     if not case["control"]:
         RunJournal(case["directory"] / "runs.db").close()
 
 
 class _Left:
-    """What is there after the kill, as texts by run, and what is wrong with it."""
+    """The texts of each run after the kill, and what is wrong with them."""
 
     def __init__(self, case: Case) -> None:
         self.wrong: list[str] = []
@@ -179,10 +179,10 @@ class _Left:
             self.recovered = sum(report.events for report in journal.recovered)
             for report in journal.recovered:
                 if report.problem:
-                    self.untidy.append(f"the recovery reports {_general(report.problem)}")
+                    self.untidy.append(f"the import reports {_general(report.problem)}")
             texts = {run_id: self._read(journal, run_id) for run_id in self.runs}
         if list(path.parent.glob(f"{path.name}-spool-*")):
-            self.untidy.append("a file of a spool was left behind")
+            self.untidy.append("a spool file was left behind")
         return texts
 
     def _read(self, journal: RunJournal, run_id: str) -> list[str]:
@@ -193,14 +193,14 @@ class _Left:
         if [event.seq for event in events] != list(range(1, len(events) + 1)):
             self.wrong.append("the numbers of a run have a gap")
         if events[0].kind != "run.start":
-            self.wrong.append("a run does not begin with its start")
+            self.wrong.append("the first event of a run is not run.start")
         if journal.run(run_id).last_seq != len(events):
             self.wrong.append("last_seq of a run is not the seq of its last event")
         return [event.data.get("text", event.kind) for event in events]
 
 
 def _general(problem: str) -> str:
-    """Without the ids, so that the same problem counts as the same."""
+    """Remove the ids, so that equal problems are counted together."""
     return re.sub(r"-spool-[0-9a-f-]+", "-spool-*", problem)
 
 
@@ -211,10 +211,10 @@ def _check(case: Case, started: int, given: list[int]) -> Case:
     for number, (run_id, count) in enumerate(zip(case["runs"], given, strict=True)):
         mine = [text for text in left.texts[run_id] if text.startswith(f"{number}:")]
         if mine != [_text(number, place) for place in range(1, len(mine) + 1)]:
-            left.wrong.append("the tokens of a thread are not in order, not whole, or there twice")
-        # One more than was returned from is fine: its append had done its work and was killed on its way back.
+            left.wrong.append("the tokens of a thread are out of order, incomplete or duplicated")
+        # One token more is fine: its append had stored it, and the kill came before the append returned.
         if not case["control"] and len(mine) > count + 1:
-            left.wrong.append("there are more tokens of a thread than were appended")
+            left.wrong.append("a thread has more tokens than were appended")
         lost += max(0, count - len(mine))
         found += len(mine)
     return {

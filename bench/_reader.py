@@ -1,4 +1,4 @@
-"""What runs in a process of its own: reading a run in a fresh interpreter, and following runs from another process.
+"""Readers in a process of their own: read a run in a fresh interpreter, and follow runs from another process.
 
 `python -m bench._reader once HOW PATH RUN_ID` or `python -m bench._reader follow PATH`.
 """
@@ -21,7 +21,7 @@ Reader = Callable[[str], Sequence[Any]]
 
 
 def digest(texts: Iterable[str]) -> str:
-    """What tells whether two readers have read the same."""
+    """Return a digest with which to compare what two readers have read."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
@@ -29,7 +29,7 @@ def digest(texts: Iterable[str]) -> str:
 
 
 def _once(how: str, path: str, run_id: str) -> None:
-    """One way to read a run, once, timed: the interpreter, its imports and opening the file are not part of it."""
+    """Read a run once in one way. The time excludes the start of the interpreter, its imports and opening the file."""
     began = time.perf_counter()
     with ExitStack() as stack:
         read = _WAYS[how](stack, path)
@@ -87,7 +87,7 @@ _WAYS = {"read": _by_read, "page": _by_page, "follow": _by_follow, "rows": _by_r
 
 
 def _follow(path: str) -> None:
-    """For each run whose id comes in: the delays of its tokens, whose texts say when they were appended."""
+    """For each run id on stdin, report the delays of its tokens. The text of a token is the time of its append."""
     with RunJournal(path) as journal:
         _tell("ready")
         for line in iter(sys.stdin.readline, ""):

@@ -1,4 +1,4 @@
-"""What a journal is compared with: the plain ways to keep events, as one would write them without a library."""
+"""Plain ways to keep events without a library, to compare the journal with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class PlainSqlite:
-    """A row for each event, in WAL mode."""
+    """A SQLite table with a row per event, in WAL mode."""
 
     def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
         self.con = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -30,23 +30,23 @@ class PlainSqlite:
         self._seq = 0
 
     def append(self, event: Event) -> None:
-        """Insert and commit, durable when it returns."""
+        """Insert and commit an event. It is durable when this returns."""
         self.con.execute(_INSERT, self._row(event))
 
     def append_each(self, events: Sequence[Event]) -> None:
-        """The same for each of them."""
+        """Insert and commit each event."""
         for event in events:
             self.append(event)
 
     def append_all(self, events: Sequence[Event], batch: int) -> None:
-        """The same in batches, a commit for each."""
+        """Insert the events in batches, with a commit per batch."""
         for start in range(0, len(events), batch):
             self.con.execute("BEGIN IMMEDIATE")
             self.con.executemany(_INSERT, [self._row(event) for event in events[start : start + batch]])
             self.con.execute("COMMIT")
 
     def close(self) -> None:
-        """Close it."""
+        """Close the database."""
         self.con.close()
 
     def _row(self, event: Event) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ class PlainSqlite:
 
 
 class RawFile:
-    """A write(2) for each event, of bytes that are ready: the least that a system call can cost."""
+    """A file with one write(2) of prepared bytes per event: the lowest cost of a system call."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -66,12 +66,12 @@ class RawFile:
         os.write(self._fd, self._line)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         os.close(self._fd)
 
 
 def write_lines(path: Path, events: Iterable[Event]) -> None:
-    """A buffered file of JSON lines, flushed once at the end and never synced."""
+    """Write a buffered file of JSON lines, flushed once at the end and never synced."""
     with path.open("w") as file:
         for seq, event in enumerate(events, 1):
             line = (event.run_id, seq, event.kind, time.time(), event.call_id, event.data)
@@ -80,7 +80,7 @@ def write_lines(path: Path, events: Iterable[Event]) -> None:
 
 
 def nothing(event: Event) -> None:
-    """What calling a function costs."""
+    """Do nothing: measures the cost of a function call."""
 
 
 class GroupCommit:
@@ -92,7 +92,7 @@ class GroupCommit:
         threading.Thread(target=self._commit, daemon=True).start()
 
     def append(self, event: Event) -> None:
-        """Add it to the list."""
+        """Add the event to the list."""
         self._waiting.append(event)
 
     def _commit(self) -> None:
@@ -104,7 +104,7 @@ class GroupCommit:
 
 
 def read_rows(path: Path, run_id: str) -> list[str]:
-    """The texts of a run in such a table."""
+    """Return the texts of a run from such a table."""
     con = sqlite3.connect(path)
     rows = con.execute("SELECT data FROM events WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
     con.close()

@@ -1,4 +1,4 @@
-"""Samples, and how they are written down."""
+"""Samples, and how to format them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sample:
         return len(self.values)
 
     def at(self, share: float) -> float:
-        """The value below which this share of the values lies, between the neighbours where it is between two."""
+        """Return the quantile at `share`, interpolated between two neighbouring values."""
         if not self.values:
             return math.nan
         place = share * (len(self.values) - 1)
@@ -37,22 +37,22 @@ class Sample:
 
 
 def seconds(value: float) -> str:
-    """A time with three figures, in the unit that suits it."""
+    """Format a time with three significant digits and a fitting unit."""
     return _in(value, _TIMES)
 
 
 def size(value: float) -> str:
-    """Bytes with three figures."""
+    """Format a number of bytes with three significant digits."""
     return _in(value, _SIZES)
 
 
 def _in(value: float, units: Sequence[tuple[float, float, str]]) -> str:
     fitting = (f"{three(value / unit)} {name}" for least, unit, name in units if abs(value) >= least)
-    return next(fitting, "-")  # what is not a number fits nowhere
+    return next(fitting, "-")  # NaN fits no unit
 
 
 def three(value: float) -> str:
-    """A number with three figures, thousands apart."""
+    """Format a number with three significant digits and separators between thousands."""
     if math.isnan(value):
         return "-"
     if value == 0:
@@ -62,10 +62,10 @@ def three(value: float) -> str:
 
 
 def times(value: float) -> str:
-    """A ratio."""
+    """Format a ratio."""
     return "-" if math.isnan(value) else f"{three(value)}x"
 
 
 def spread(sample: Sample) -> str:
-    """The middle half of the values."""
+    """Format the range of the middle half of the values."""
     return f"{seconds(sample.at(0.25))} .. {seconds(sample.at(0.75))}"

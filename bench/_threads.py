@@ -1,7 +1,7 @@
 """Histories and graphs, and a process that dies while tools run: `python -m bench._threads DIRECTORY COUNT...`.
 
-For each kind of graph and each length of its thread it begins a turn that asks for three tools. When two are done and the
-third is at work, it kills itself. What is left are files that can be copied and settled again and again.
+For each kind of graph and each length of its thread, the process begins a turn that requests three tools. When two have
+finished and the third is running, the process kills itself. The files that it leaves can be copied and settled repeatedly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ._load import new_id, words
 from ._models import Model, chunks
 
 KINDS: Final = ("create_agent", "ToolNode")
-"""A task of its own for each tool call, whose results LangGraph keeps; one for all of them, whose results it loses."""
+"""create_agent has a task per tool call, and LangGraph keeps its result; ToolNode has one task for all, and loses them."""
 THREAD: Final[Any] = {"configurable": {"thread_id": "thread-1"}}
 _SAVED, _JOURNAL = "threads.db", "runs.db"
 _CALLS: Final = 3
@@ -50,8 +50,8 @@ _EXCHANGE: Final = 4
 
 
 def history(count: int) -> list[BaseMessage]:
-    """A conversation: again and again a question, a tool call, its result of 800 characters, an answer of 400. It ends with
-    an answer, if `count` is even."""
+    """Return a conversation that repeats a question, a tool call, its result of 800 characters and an answer of 400
+    characters. With an even `count`, it ends with an answer."""
     found: list[BaseMessage] = []
     for number in range(-(-count // _EXCHANGE)):
         call: Any = {"name": "search", "args": {"query": f"question {number}"}, "id": f"call_{number}", "type": "tool_call"}
@@ -62,13 +62,13 @@ def history(count: int) -> list[BaseMessage]:
             AIMessage("".join(words(85)), id=f"answer-{number}"),
         ]
     if count % _EXCHANGE == 2:
-        # Not to end with a request that has no result: the last question is answered at once.
+        # Answer the last question at once, so that the history does not end with a request without a result.
         found[count - 1] = found[-1]
     return found[:count]
 
 
 class Answers(Model):
-    """The same for calls that block."""
+    """A model that streams in blocking calls too."""
 
     def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
         for message in chunks(self.kind, self.tokens):
@@ -76,7 +76,7 @@ class Answers(Model):
 
 
 class _Asks(Model):
-    """Asks for three tools at once."""
+    """A model that requests three tools at once."""
 
     def bind_tools(self, *args: Any, **kwargs: Any) -> Any:
         return self
@@ -88,19 +88,19 @@ class _Asks(Model):
             yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[fragment]))
 
     async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        # An agent of LangChain on Python 3.10, where its model is not told that somebody listens.
+        # For LangChain's agent on Python 3.10, where the model receives no callbacks and so does not stream.
         return await agenerate_from_stream(self._astream())
 
 
 async def _work(number: int) -> str:
-    """Work. The last one never comes to an end."""
+    """Return a long text; the last tool never finishes."""
     if number == _CALLS - 1:
         await asyncio.Event().wait()
     return "".join(words(170))
 
 
 def graph_of(kind: str, saver: BaseCheckpointSaver[Any]) -> Any:
-    """A graph of that kind, with that checkpointer."""
+    """Return a graph of that kind, with that checkpointer."""
     model, tools = _Asks(), [StructuredTool.from_function(coroutine=_work, name="work", description="Work.")]
     if kind == "create_agent":
         return create_agent(model, tools, checkpointer=saver, name=kind)
@@ -108,9 +108,9 @@ def graph_of(kind: str, saver: BaseCheckpointSaver[Any]) -> Any:
 
 
 def by_hand(model: Model, tools: list[Any], saver: BaseCheckpointSaver[Any], name: str) -> Any:
-    """A model node, and a node for tools if there are any."""
+    """Return a graph with a model node, and a node for the tools if there are any."""
 
-    # The config is handed on by hand: LangChain cannot do it on Python 3.10.
+    # The nodes pass the config on explicitly, because LangChain cannot do so on Python 3.10.
     async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}
 
@@ -127,12 +127,12 @@ def by_hand(model: Model, tools: list[Any], saver: BaseCheckpointSaver[Any], nam
     return graph.compile(checkpointer=saver, name=name)
 
 
-# --- threads that were cut off ----------------------------------------------------------------------------------------
+# --- threads of cut-off runs ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A thread as its process left it: in a directory of its own, with its journal."""
+    """A thread as its killed process left it, in a directory of its own, with its journal."""
 
     kind: str
     messages: int
@@ -141,7 +141,7 @@ class Cut:
 
     @contextmanager
     def copy(self) -> Iterator[tuple[Any, RunJournal]]:
-        """A copy with everything open: the graph, and the journal."""
+        """Copy the files, and yield the graph and the open journal."""
         place = self.directory.with_name(f"{self.directory.name}-copy")
         shutil.copytree(self.directory, place)
         try:
@@ -153,7 +153,7 @@ class Cut:
 
 @contextmanager
 def opened(path: Path) -> Iterator[SqliteSaver]:
-    """A checkpointer that needs no more time to set itself up."""
+    """Yield a checkpointer whose tables exist already."""
     with closing(sqlite3.connect(path, check_same_thread=False)) as con:
         saver = SqliteSaver(con)
         saver.setup()
@@ -161,11 +161,11 @@ def opened(path: Path) -> Iterator[SqliteSaver]:
 
 
 def cut_off(directory: Path, counts: Sequence[int]) -> list[Cut]:
-    """Threads of so many messages each, then a question, a request for three tools, two results, and a kill."""
+    """Return threads with the given numbers of messages, then a question, three tool requests, two results, and a kill."""
     with Child("_threads", str(directory), *map(str, counts)) as child:
         found = [Cut(kind, messages, run_id, directory / name) for kind, messages, run_id, name in child.hear()]
     for one in found:
-        # What the process left in its spool is brought into the database here, and not again for each copy.
+        # Import the spool of the process here, so that the copies do not have to.
         with opened(one.directory / _SAVED), RunJournal(one.directory / _JOURNAL) as journal:
             if journal.run(one.run_id).ended:
                 raise AssertionError("the run was not cut off")
@@ -183,11 +183,11 @@ async def _die(root: Path, counts: Sequence[int]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-_going_on: list[Any] = []
+_alive: list[Any] = []
 
 
 async def _begin(kind: str, count: int, directory: Path) -> str:
-    """Begin a turn, and come back when its third tool is the only one at work."""
+    """Begin a turn, and return when only its third tool is still running."""
     journal = RunJournal(directory / _JOURNAL)
     saver = AsyncSqliteSaver(await aiosqlite.connect(directory / _SAVED))
     graph = attach(graph_of(kind, saver), journal)
@@ -195,16 +195,16 @@ async def _begin(kind: str, count: int, directory: Path) -> str:
     run_id = new_id()
     config: Any = {**THREAD, "run_id": run_id}
     task = asyncio.ensure_future(graph.ainvoke({"messages": [HumanMessage("Do it.", id="asked")]}, config))
-    _going_on.append((journal, saver, task))
+    _alive.append((journal, saver, task))
     while not await _is_cut(graph, count, run_id, journal):
         if task.done():
-            raise AssertionError(f"the turn has ended: {await task}")
+            raise AssertionError(f"the turn ended: {await task}")
         await asyncio.sleep(0.005)
     return run_id
 
 
 async def _is_cut(graph: Any, count: int, run_id: str, journal: RunJournal) -> bool:
-    """Whether both results are kept: in the journal, and in the checkpoint if this kind of graph keeps them there."""
+    """Return whether both results are in the journal, and in the checkpoint if this kind of graph keeps them there."""
     await journal.aflush()
     if not await journal.aruns("thread-1"):
         return False
@@ -222,4 +222,4 @@ if __name__ == "__main__":
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(1)  # past the threads of whoever is still at work
+        os._exit(1)  # without waiting for threads that are still running

@@ -1,4 +1,4 @@
-"""What every section needs: repetitions in random order, tables, targets, progress, a place for files."""
+"""Tools for every section: repetitions in random order, tables, targets, progress, a place for files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Target:
-    """One promise, and what became of it."""
+    """One target, and the measured result."""
 
     name: str
     measured: str
@@ -31,7 +31,7 @@ class Target:
 
 
 class Bench:
-    """One run of the whole."""
+    """One run of the bench."""
 
     def __init__(self, *, quick: bool, kills: int | None, seed: int) -> None:
         self.quick = quick
@@ -40,17 +40,17 @@ class Bench:
         self.noise = Noise()
         self.targets: list[Target] = []
         self.lost = False
-        """Whether anything that had been promised to be safe was gone: the one result that fails the run."""
+        """Whether an event was lost that the journal had promised to keep: the only result that fails the run."""
         self._began = time.monotonic()
         self._told = 0.0
 
     def pick(self, full: _T, quick: _T) -> _T:
-        """How much of it, in this run."""
+        """Return `full`, or `quick` in a quick run."""
         return quick if self.quick else full
 
     @contextmanager
     def directory(self) -> Iterator[Path]:
-        """A directory that is gone afterwards."""
+        """Yield a temporary directory, and delete it afterwards."""
         path = Path(tempfile.mkdtemp(prefix="runjournal-bench-"))
         try:
             yield path
@@ -58,7 +58,7 @@ class Bench:
             shutil.rmtree(path, ignore_errors=True)
 
     def interleave(self, what: str, contenders: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, Sample]:
-        """Every contender as often as the others, in another order each time, so that slow minutes hit them all."""
+        """Measure every contender equally often, in a new order each time, so that slow minutes affect all of them."""
         values: dict[str, list[float]] = {name: [] for name in contenders}
         for done in range(repetitions):
             order = list(contenders)
@@ -70,24 +70,24 @@ class Bench:
         return {name: Sample(found) for name, found in values.items()}
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Say on stderr how far it is, every few seconds."""
+        """Report the progress on stderr, every few seconds."""
         now = time.monotonic()
         if now - self._told >= _PROGRESS_EVERY or (done == total and self._told):
             self._told = now
             print(f"  {now - self._began:5.0f} s  {what}: {done:,} of {total:,}", file=sys.stderr, flush=True)
 
     def begin(self, name: str) -> None:
-        """A section begins."""
+        """Report on stderr that a section begins."""
         self.noise.sample()
         now = self._told = time.monotonic()
         print(f"  {now - self._began:5.0f} s  {name}", file=sys.stderr, flush=True)
 
     def at_most(self, name: str, value: float, limit: float, show: Callable[[float], str]) -> str:
-        """Note whether the target is reached; what to print beside the figure."""
+        """Record whether the target is reached, and return the remark to print beside the figure."""
         return self._judge(name, show(value), f"at most {show(limit)}", value <= limit)
 
     def at_least(self, name: str, value: float, limit: float, show: Callable[[float], str]) -> str:
-        """Note whether the target is reached; what to print beside the figure."""
+        """Record whether the target is reached, and return the remark to print beside the figure."""
         return self._judge(name, show(value), f"at least {show(limit)}", value >= limit)
 
     def _judge(self, name: str, measured: str, limit: str, reached: bool) -> str:
@@ -96,17 +96,17 @@ class Bench:
 
 
 def heading(title: str) -> None:
-    """Where a section begins in the output."""
+    """Print the heading of a section."""
     print(f"\n{title}\n{'=' * len(title)}")
 
 
 def note(text: str) -> None:
-    """A line that says how something was measured."""
+    """Print a line that says how something was measured."""
     print(f"  {text}")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns: the first to the left, the figures to the right, the last (a target, a remark) to the left."""
+    """Print aligned columns: the first and the last (a target, a remark) to the left, the figures to the right."""
     widths = [max(len(row[place]) for row in (columns, *rows)) for place in range(len(columns))]
     last = len(columns) - 1
     print()

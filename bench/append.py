@@ -1,4 +1,4 @@
-"""What one `append` costs the thread that calls it, alone and beside a thread that needs the GIL all the time."""
+"""The cost of one `append` for its caller, alone and beside a thread that competes for the GIL all the time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BASE = "no-op function"
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("append")
     heading("1. What one append costs the caller")
     with bench.directory() as directory:
@@ -41,7 +41,7 @@ def run(bench: Bench) -> None:
 
 
 class _Subjects:
-    """All that is compared, open at the same time."""
+    """The compared ways to keep events, all open at the same time."""
 
     def __init__(self, directory: Path) -> None:
         self.journal = RunJournal(directory / "runs.db")
@@ -54,14 +54,14 @@ class _Subjects:
         self.sqlite = PlainSqlite(directory / "plain.db")
 
     def rest(self) -> None:
-        """Nothing left to do for anybody, so that the next one is alone."""
+        """Finish all background work, so that it does not disturb the next measurement."""
         self.journal.flush()
         self.list.clear()
         gc.collect()
 
     @contextmanager
     def followed(self) -> Iterator[list[Event]]:
-        """Events of another run, which a thread of this process follows."""
+        """Yield events of another run, which a thread of this process follows."""
         run_id = new_id()
         self.journal.append(start(run_id))
         thread = threading.Thread(target=lambda: deque(self.journal.follow(run_id), maxlen=0))
@@ -86,16 +86,16 @@ def _in_a_loop(bench: Bench, subjects: _Subjects) -> None:
         "Event(...) only": (partial(_build, subjects, nothing), many),
         _OURS: (partial(_call, subjects.events, subjects.journal.append), _SHORT),
         "append(Event(...))": (partial(_build, subjects, subjects.journal.append), _SHORT),
-        f"append(event), {many:,} on end": (partial(_call, subjects.events, subjects.journal.append), many),
+        f"append(event), {many:,} in a row": (partial(_call, subjects.events, subjects.journal.append), many),
         f"append(event), {many:,} by 4 threads": (partial(_by_threads, subjects.events, subjects.journal.append), many),
         "write(2) each": (partial(_call, subjects.events, subjects.file.append), 10 * few),
         "sqlite3 insert + commit each": (partial(_call, subjects.events, subjects.sqlite.append), few),
     }
     contenders = {name: partial(_timed, subjects, loop, count) for name, (loop, count) in loops.items()}
     found = bench.interleave("append, alone", contenders, bench.pick(21, 3))
-    note(f"In a tight loop, alone; wall time of an event, median of {len(found[_BASE])} shuffled repetitions.")
-    note(f"{_OURS!r}: {_SHORT:,} at a time, while the writer lingers; '... on end': the writer works at the same time.")
-    note("write(2): of bytes that are ready; sqlite3: one row with its JSON, WAL, synchronous=normal.")
+    note(f"In a tight loop, alone; wall time per event, median of {len(found[_BASE])} shuffled repetitions.")
+    note(f"{_OURS!r}: {_SHORT:,} at a time, while the writer waits; '... in a row': the writer works at the same time.")
+    note("write(2): prepared bytes; sqlite3: one row with its JSON, WAL, synchronous=normal.")
     _show(found, found[_OURS])
 
 
@@ -113,7 +113,7 @@ def _in_a_busy_process(bench: Bench, subjects: _Subjects) -> None:
     contenders = {name: partial(_timed_for, subjects, loop, step, lasting) for name, (loop, step) in loops.items()}
     found = bench.interleave("append, busy", contenders, bench.pick(15, 2))
     note(f"The same beside a CPU-bound Python thread, {seconds(lasting)} of each, median of {len(found[_BASE])}. That")
-    note("thread takes its share of the time from everybody, and so does the writer: what counts is the ratio.")
+    note("thread and the writer take their share of the CPU from every row, so compare the ratios.")
     _show(found, found[_OURS])
 
 
@@ -134,7 +134,7 @@ def _timed(subjects: _Subjects, loop: Loop, count: int) -> float:
 
 
 def _timed_for(subjects: _Subjects, loop: Loop, step: int, lasting: float) -> float:
-    """Beside a busy thread, and long enough for everybody to lose the GIL many times: a few calls might be lucky."""
+    """Measure beside a busy thread, long enough to lose the GIL many times: a few calls might be lucky."""
     subjects.rest()
     with busy_thread():
         done, took, began = 0, 0.0, time.perf_counter()
@@ -193,8 +193,8 @@ def _one_by_one(bench: Bench, subjects: _Subjects) -> None:
                 sample = Sample(values)
                 shares = [seconds(sample.at(share)) for share in (0.5, 0.99, 0.999, 1)]
                 rows.append([name, *shares, "beside a CPU-bound thread" if busy else "alone"])
-    note(f"One call at a time, each after a sleep, as a token comes, with cold caches; shuffled, {alone:,} of each alone,")
-    note(f"{besides:,} beside a CPU-bound thread. What gives up the GIL inside of the call has to win it back there.")
+    note(f"One call at a time, each after a sleep, as tokens arrive, with cold caches; shuffled, {alone:,} of each alone,")
+    note(f"{besides:,} beside a CPU-bound thread. A call that releases the GIL must wait to reacquire it.")
     table(["", "p50", "p99", "p99.9", "max", ""], rows)
 
 

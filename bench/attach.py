@@ -1,4 +1,4 @@
-"""What a whole turn of a graph costs, with nobody, with a handler that records it, and attached."""
+"""The cost of a whole turn of a graph: not recorded, with a handler, and attached."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ._stats import Sample, seconds, spread, times
 from ._threads import Answers, by_hand, opened
 from ._tools import Bench, heading, note, table
 
-_PLAIN, _HANDLER, _ATTACHED = "nobody", "JournalCallbackHandler", "attach"
+_PLAIN, _HANDLER, _ATTACHED = "(not recorded)", "JournalCallbackHandler", "attach"
 _WAYS = ("stream", "astream")
 _TOKENS = 100
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("attach")
     turns, repetitions = bench.pick(10, 2), bench.pick(31, 2)
     heading(f"13. A turn of a graph, {_TOKENS} tokens")
@@ -44,13 +44,11 @@ def run(bench: Bench) -> None:
             cpu = {name: Sample(used) for name, used in processor.items()}
             rows += [_row(way, name, found, cpu) for name in found]
         _check(stage.journal, repetitions * turns)
-    note("One node that calls a model, stream_mode messages; time of a turn until the journal is flushed, median of")
-    note(f"{repetitions} in shuffled order, each of {turns} turns on a thread that is new. stream: SqliteSaver, astream:")
-    note(
-        "AsyncSqliteSaver, both on files. Attached, each checkpoint of a turn waits until what led to it is in the journal."
-    )
-    note("CPU: of all threads of the process.")
-    table(["", "recorded by", "a turn", "p25 .. p75", "to nobody", "CPU", "to nobody", "more CPU"], rows)
+    note("One node that calls a model, stream_mode messages; time per turn until the journal is flushed, median of")
+    note(f"{repetitions} in shuffled order, each of {turns} turns on a new thread. stream uses SqliteSaver, astream")
+    note("AsyncSqliteSaver, both on files. Attached, each checkpoint waits until the journal has what led to it.")
+    note("CPU: all threads of the process.")
+    table(["", "recorded by", "a turn", "p25 .. p75", "to plain", "CPU", "to plain", "more CPU"], rows)
 
 
 def _row(way: str, name: str, found: dict[str, Sample], cpu: dict[str, Sample]) -> list[str]:
@@ -66,15 +64,15 @@ def _row(way: str, name: str, found: dict[str, Sample], cpu: dict[str, Sample]) 
 
 
 def _check(journal: RunJournal, turns: int) -> None:
-    """Whether all of it was really recorded: by both who record, in both ways."""
+    """Check that the handler and the attached graph recorded every turn, in both ways."""
     runs = journal.runs(limit=None)
     if len(runs) < 4 * turns or any(run.status != "completed" for run in runs):
-        raise AssertionError(f"of {4 * turns} turns, {len(runs)} were recorded")
+        raise AssertionError(f"{len(runs)} of {4 * turns} turns were recorded")
 
 
 @contextmanager
 def _stage(directory: Path) -> Iterator[Any]:
-    """All that is compared, ready at the same time."""
+    """Yield the compared graphs, all ready at the same time."""
     loop, model = asyncio.new_event_loop(), Answers(tokens=_TOKENS)
     with RunJournal(directory / "runs.db") as journal, opened(directory / "threads.db") as saver:
         con = loop.run_until_complete(aiosqlite.connect(directory / "threads-async.db"))
@@ -111,7 +109,7 @@ def _timed(stage: Any, way: str, name: str, turns: int, processor: list[float]) 
         else:
             said = stage.loop.run_until_complete(_heard(graph, asked, config))
         if said < _TOKENS:
-            raise AssertionError(f"only {said} tokens came")
+            raise AssertionError(f"only {said} tokens arrived")
     stage.journal.flush()
     took = time.perf_counter() - began
     processor.append((time.process_time() - worked) / turns)

@@ -1,4 +1,4 @@
-"""From the first `append` of a burst to the moment when all of it is durable."""
+"""The time from the first `append` of a burst until all of it is durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TARGET = 200_000
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("burst")
     count = bench.pick(_EVENTS, 10_000)
     few = bench.pick(10_000, 500)
@@ -32,11 +32,11 @@ def run(bench: Bench) -> None:
             "append(Event(...)) + flush": lambda: _ours(next(fresh), count, None),
             "append(event) + flush": lambda: _ours(next(fresh), count, ahead),
             "buffered file, no fsync": lambda: _lines(next(fresh), ahead),
-            "sqlite3 executemany, 1,000 a commit": lambda: _sqlite(next(fresh), ahead, 1_000),
+            "sqlite3 executemany, 1,000 per commit": lambda: _sqlite(next(fresh), ahead, 1_000),
             "sqlite3 insert + commit each": lambda: _sqlite(next(fresh), ahead[:few], 1),
         }
         found = bench.interleave("burst", contenders, bench.pick(9, 2))
-    note("Events a second, median; 'durable' as in synchronous=normal, so that nothing waits for the disk.")
+    note("Events per second, median; 'durable' as with synchronous=normal, which does not wait for the disk.")
     note(f"'append(Event(...))' builds the events in the loop. sqlite3 one by one: {few:,} events, scaled.")
     own = found["append(Event(...)) + flush"].median
     rows = []
@@ -65,7 +65,7 @@ def _ours(path: Path, count: int, ahead: list[Event] | None) -> float:
         )
         stored = journal.run(run_id).last_seq
     if stored != count + 1:
-        raise AssertionError(f"{stored} of {count + 1} events are there")
+        raise AssertionError(f"the store has {stored} of {count + 1} events")
     return took / count
 
 

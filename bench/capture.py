@@ -1,4 +1,4 @@
-"""What a token costs on its way through LangChain, with and without somebody who writes it down."""
+"""The cost of a token on its way through LangChain, with and without handlers that record it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRACER = "LangChainTracer, null client"
 _QUEUE = "AsyncIteratorCallbackHandler"
 _COMMITS = "insert + commit each token"
 _SLOW = (_QUEUE, _COMMITS)
-"""Those that give up the GIL for each token: beside a busy thread, one of theirs costs milliseconds."""
+"""Handlers that release the GIL for each token: beside a busy thread, each token costs them milliseconds."""
 
 _LIMITS = {"text": 1.08, "blocks": 1.15, "tool calls": 1.15}
 _MORE = 0.8e-6
@@ -34,9 +34,9 @@ _BUSY = 1.3
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("capture")
-    heading("9. What capturing a token costs, through model.astream")
+    heading("9. The cost of capturing a token, through model.astream")
     with bench.directory() as directory, _Stage(directory, bench.pick(2_000, 200)) as stage:
         stage.warm_up()
         for kind in KINDS:
@@ -46,7 +46,7 @@ def run(bench: Bench) -> None:
 
 
 class _Stage:
-    """All that is compared, ready at the same time."""
+    """The compared handlers, all ready at the same time."""
 
     def __init__(self, directory: Path, tokens: int) -> None:
         self.tokens = tokens
@@ -71,18 +71,18 @@ class _Stage:
         self._commits.close()
 
     def warm_up(self) -> None:
-        """One stream of each, for whatever is imported or filled with the first one."""
+        """Run one stream of each, so that later ones find imports and caches ready."""
         for name in self.handlers:
             for kind in KINDS:
                 self.stream(name, Model(kind=kind, tokens=50), 1)
 
     def rest(self) -> None:
-        """Nothing left to do for anybody, so that the next one is alone."""
+        """Finish all background work, so that it does not disturb the next measurement."""
         self.journal.flush()
         gc.collect()
 
     def stream(self, name: str, model: Model, streams: int) -> None:
-        """That many streams, one after the other."""
+        """Run `streams` streams, one after the other."""
         config: Any = {"callbacks": self.handlers[name]()}
 
         async def consume() -> None:
@@ -98,9 +98,9 @@ def _alone(bench: Bench, stage: _Stage, kind: str) -> None:
     processor: dict[str, list[float]] = {name: [] for name in stage.handlers}
     contenders = {name: partial(_timed, stage, name, kind, streams, processor[name]) for name in stage.handlers}
     found = bench.interleave(f"capture, {kind}", contenders, bench.pick(15, 2))
-    note(f"{kind}: {streams} streams of {stage.tokens:,} tokens on end, as fast as they come; time of a token, median of")
-    note(f"{len(found[_BASE])} shuffled repetitions, from the first call until the journal is flushed, so with its writer.")
-    note("CPU: of all threads of the process.")
+    note(f"{kind}: {streams} streams of {stage.tokens:,} tokens in a row, as fast as they come; time per token, median of")
+    note(f"{len(found[_BASE])} shuffled repetitions, from the first call until the journal is flushed, writer included.")
+    note("CPU: all threads of the process.")
     cpu = {name: Sample(values) for name, values in processor.items()}
     _show(found, cpu, {_OURS: _judge(bench, kind, found)})
 
@@ -123,7 +123,7 @@ def _busy(bench: Bench, stage: _Stage, kind: str) -> None:
     note(
         f"{kind}, beside a CPU-bound Python thread: at least {seconds(lasting)} of each, median of {len(found[_BASE])}. The"
     )
-    note("writer has to win the GIL as everybody else; the last flush is not counted.")
+    note("writer competes for the GIL too; the last flush is not counted.")
     ratio = found[_OURS].median / found[_BASE].median
     said = bench.at_most(f"capture, {kind}, busy: to a no-op handler", ratio, _BUSY, times)
     _show(found, None, {_OURS: said})
@@ -155,7 +155,7 @@ def _timed(stage: _Stage, name: str, kind: str, streams: int, processor: list[fl
 
 
 def _timed_for(stage: _Stage, name: str, model: Model, lasting: float) -> float:
-    """Beside a busy thread, and long enough for everybody to lose the GIL many times."""
+    """Measure beside a busy thread, long enough to lose the GIL many times."""
     stage.rest()
     with busy_thread():
         done, took, began = 0, 0.0, time.perf_counter()

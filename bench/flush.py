@@ -1,4 +1,4 @@
-"""How long a barrier takes: one `append`, then `flush`."""
+"""The time of a barrier: one `append`, then `flush`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TARGET = 1e-3
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("flush")
     heading("4. flush() after one append")
     turns = bench.pick(2_000, 100)
@@ -39,7 +39,7 @@ def run(bench: Bench) -> None:
             names = list(acts)
             bench.random.shuffle(names)
             for name in names:
-                time.sleep(0.0005)  # so that every writer sleeps, as it does when a barrier comes alone
+                time.sleep(0.0005)  # so that every writer sleeps, as before a single barrier
                 began = time.perf_counter()
                 acts[name](event)
                 found[name].append(time.perf_counter() - began)
@@ -48,7 +48,7 @@ def run(bench: Bench) -> None:
             journal.close()
         for plain in plains.values():
             plain.close()
-    note(f"{turns:,} of each, shuffled, with the writer asleep before; 'full' waits for the disk, 'normal' does not.")
+    note(f"{turns:,} of each, shuffled; the writer sleeps before each. 'full' waits for the disk, 'normal' does not.")
     rows = []
     for name, values in found.items():
         sample = Sample(values)

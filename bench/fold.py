@@ -1,4 +1,4 @@
-"""From the deltas of a call that was cut off to the message that is kept of it, against LangChain's addition of chunks."""
+"""The time to fold the deltas of a cut-off call into its partial message, against LangChain's addition of chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Deltas = list[Any]
 
 _OURS, _ONCE, _EACH = "ours", "add_ai_message_chunks", "+ of each chunk"
 _PATIENCE = 20.0
-"""Seconds that adding chunk by chunk may take, as far as a tenth of them tells; beyond, it is left out."""
+"""Seconds that adding chunk by chunk may take, estimated from a tenth of the chunks; otherwise it is left out."""
 _JUDGED = {("text", 100_000): 5, ("tool calls", 10_000): 10}
 _ARGUMENT = 50_000
 _CUT = 2
@@ -36,14 +36,14 @@ _INTRODUCTION = "I will write the file."
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("fold")
     counts = bench.pick((1_000, 10_000, 100_000), (100, 1_000))
-    heading("10. From deltas to the message that is kept of a cut-off call")
+    heading("10. From deltas to the partial message of a cut-off call")
     last: dict[str, float] = {}
     rows = [_row(bench, kind, count, last) for kind in KINDS for count in counts]
-    note("In memory: deltas as they are read from the journal, to an AIMessage; chunk objects to one chunk, in one call;")
-    note("the same chunk by chunk, once. Left out (-): what would take minutes.")
+    note("In memory. Ours: deltas as read from the journal, to an AIMessage. LangChain: chunk objects to one chunk, in one")
+    note("call; and chunk by chunk, once. Left out (-) if it would take minutes.")
     table(["", "chunks", _OURS, _ONCE, _EACH, "to all at once", "to each", "target"], rows)
     _cuts(bench)
     _transcripts(bench, counts)
@@ -57,7 +57,7 @@ def _row(bench: Bench, kind: str, count: int, last: dict[str, float]) -> list[st
     }
     found = bench.interleave(f"fold, {kind}, {count:,}", contenders, bench.pick(5 if count > 10_000 else 9, 2))
     ours, once = found[_OURS].median, found[_ONCE].median
-    # At worst, ten times as many take a hundred times as long.
+    # In the worst case, ten times as many chunks take a hundred times as long.
     each = last[kind] = _timed(partial(reduce, add, given)) if 100 * last.get(kind, 0) < _PATIENCE else math.inf
     said = ""
     if (kind, count) in _JUDGED:
@@ -101,7 +101,7 @@ def _cuts(bench: Bench) -> None:
         "nowhere": len(whole),
         "before the last brace": len(whole) - 1,
         "in the text": escape,
-        "inside of an escape": escape + 3,
+        "inside an escape": escape + 3,
         "behind its backslash": escape + 1,
         "in the middle": len(whole) // 2,
     }
@@ -114,7 +114,7 @@ def _cuts(bench: Bench) -> None:
         rows.append([name, seconds(mine), times(mine / uncut), seconds(once), times(once / mine), ""])
     worst = max(one.median for one in found.values()) / uncut
     rows[0][-1] = bench.at_most(f"fold, {length // 1000} kB argument: a cut anywhere, to none", worst, _CUT, times)
-    note(f"The argument of a tool call, {len(whole):,} characters in fragments of 20, cut off; LangChain once.")
+    note(f"The argument of a tool call, {len(whole):,} characters in fragments of 20, cut off; LangChain runs once.")
     table(["cut", _OURS, "to uncut", _ONCE, "to ours", "target"], rows)
 
 
@@ -150,8 +150,8 @@ def _transcripts(bench: Bench, counts: tuple[int, ...]) -> None:
                 )
                 took = read["transcript"].median
                 rows.append([kind, f"{count:,}", seconds(took), seconds(read["read"].median), seconds(took / count), ""])
-        note(f"End to end: journal.transcript of a run on SQLite ({_megabytes(directory)}), and the reading alone.")
-    table(["", "deltas", "transcript", "read", "a delta", ""], rows)
+        note(f"End to end: journal.transcript of a run on SQLite ({_megabytes(directory)}), and journal.read alone.")
+    table(["", "deltas", "transcript", "read", "per delta", ""], rows)
 
 
 def _written(journal: RunJournal, kind: str, count: int) -> str:

@@ -1,4 +1,4 @@
-"""How long after its `append` a token reaches a follower."""
+"""The time from the `append` of a token until a follower has it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ._stats import Sample, seconds, spread
 from ._tools import Bench, heading, note, table
 
 _SHORTEST, _LONGEST = 0.004, 0.012
-"""Seconds between two tokens of the run."""
+"""The shortest and the longest pause between two tokens of the run, in seconds."""
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("follow")
     heading("5. From append to a follower")
     count, rounds = bench.pick(150, 20), bench.pick(7, 2)
@@ -44,13 +44,13 @@ def run(bench: Bench) -> None:
                     pauses = [bench.random.uniform(_SHORTEST, _LONGEST) for _ in range(count)]
                     delays = ways[name](pauses)
                     if len(delays) != count:
-                        raise AssertionError(f"{name}: {len(delays)} of {count} tokens came")
+                        raise AssertionError(f"{name}: {len(delays)} of {count} tokens arrived")
                     found[name] += delays
                 bench.noise.sample()
                 bench.progress("follow, rounds", done + 1, rounds)
     note(f"Tokens {seconds(_SHORTEST)} to {seconds(_LONGEST)} apart, each carrying the monotonic clock of its append;")
-    note(f"{count * rounds:,} of each, in {rounds} shuffled rounds. In parentheses: the same with nothing kept, as a floor.")
-    note("Another process sees what the store holds: the batch that the writer waits for, and its own look every 10 ms.")
+    note(f"{count * rounds:,} of each, in {rounds} shuffled rounds. In parentheses: without a journal, as a lower bound.")
+    note("Another process reads the store: it waits for the writer's batch, and polls every 10 ms.")
     rows = []
     for name, values in found.items():
         sample = Sample(values)
@@ -98,7 +98,7 @@ async def _by_loop(journal: RunJournal, pauses: list[float]) -> list[float]:
     async def follow() -> None:
         async for event in journal.afollow(run_id):
             if event.kind == "llm.ai.delta":
-                delays.append(_delay(event.data["text"]))  # noqa: PERF401 - each at its own moment
+                delays.append(_delay(event.data["text"]))  # noqa: PERF401 - each delay is taken when its event arrives
 
     task = asyncio.create_task(follow())
     for pause in pauses:

@@ -1,4 +1,4 @@
-"""What it takes to look over a history before each call of a model, and to make it whole."""
+"""The cost of checking a history before each call of a model, and of repairing it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from langchain.agents.middleware.types import ModelRequest
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import BaseMessage, HumanMessage, convert_to_openai_messages
 
 from langchain_runjournal import RunJournal, ToolPairGuard, repair_tool_pairs
@@ -23,19 +23,19 @@ _LIMIT = 1e-3
 _EACH = 20
 _FUNCTION, _GUARD, _INFORMED = "repair_tool_pairs", "ToolPairGuard", "ToolPairGuard(journal)"
 _CONVERSION = "convert_to_openai_messages"
-_WHOLE, _CUT, _TORN = "whole", "three calls open", "every tenth result missing"
+_WHOLE, _CUT, _GAPS = "whole", "three calls open", "every tenth result missing"
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("guard")
     count = bench.pick(1_000, 100)
     heading(f"12. Guarding the request to a model, {count:,} messages")
     with bench.directory() as directory:
         cut = next(one for one in cut_off(directory, [count]) if one.kind == "ToolNode")
         with cut.copy() as (graph, journal):
-            begun = [*graph.get_state(THREAD).values["messages"], HumanMessage("Go on.", id="next")]
-            histories = {_WHOLE: history(count), _CUT: begun, _TORN: _torn(count)}
+            begun = [*graph.get_state(THREAD).values["messages"], HumanMessage("Continue.", id="next")]
+            histories = {_WHOLE: history(count), _CUT: begun, _GAPS: _with_gaps(count)}
             for name, messages in histories.items():
                 _check(name, messages, journal)
             contenders = {
@@ -47,12 +47,11 @@ def run(bench: Bench) -> None:
                 "guard", {f"{name}: {act}": one for (name, act), one in contenders.items()}, _turns(bench)
             )
     samples = {key: found[f"{key[0]}: {key[1]}"] for key in contenders}
-    note(f"Median of {_turns(bench)} shuffled repetitions of {_EACH} calls. ToolPairGuard: its wrap_model_call, around")
-    note(
-        "nothing; with a journal it looks there for missing results. Beside it, what LangChain does to each history anyway."
-    )
+    note(f"Median of {_turns(bench)} shuffled repetitions of {_EACH} calls. ToolPairGuard: its wrap_model_call, around a")
+    note("model that does nothing; with a journal, it looks there for missing results. For comparison, a conversion that")
+    note("LangChain does with each history anyway.")
     table(
-        ["history", "", "a call", "p25 .. p75", "to LangChain's", "target"],
+        ["history", "", "per call", "p25 .. p75", "to LangChain's", "target"],
         [_row(bench, count, *key, samples) for key in samples],
     )
 
@@ -69,7 +68,7 @@ def _row(bench: Bench, count: int, name: str, act: str, found: dict[tuple[str, s
     return [name if act == _FUNCTION else "", act, seconds(mine.median), spread(mine), ratio, said]
 
 
-def _torn(count: int) -> list[BaseMessage]:
+def _with_gaps(count: int) -> list[BaseMessage]:
     results = [message for message in history(count) if message.type == "tool"]
     gone = {message.id for message in results[::10]}
     return [message for message in history(count) if message.id not in gone]
@@ -89,11 +88,10 @@ def _guarded(guard: ToolPairGuard, messages: list[Any]) -> list[Any]:
     runtime: Any = SimpleNamespace(execution_info=SimpleNamespace(thread_id=THREAD["configurable"]["thread_id"]))
     given: list[Any] = []
     request: Any = ModelRequest(model=Model(), messages=messages, runtime=runtime)
-    answer: Any = None
 
     def model(called: Any) -> Any:
         given.append(called.messages)
-        return answer
+        return ModelResponse(result=[])
 
     guard.wrap_model_call(request, model)
     made_whole: list[Any] = given[0]
@@ -107,7 +105,7 @@ def _check(name: str, messages: list[BaseMessage], journal: RunJournal) -> None:
     if name == _CUT:
         results = [one for one in _guarded(ToolPairGuard(journal), messages) if one.type == "tool"]
         if [one.status for one in results[-3:]] != ["success", "success", "error"]:
-            raise AssertionError("the results that the journal has were not found")
+            raise AssertionError("the guard did not find the results of the journal")
 
 
 def _timed(work: Callable[[list[BaseMessage]], object], messages: list[BaseMessage]) -> float:

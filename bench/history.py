@@ -1,4 +1,4 @@
-"""What a long history costs: a recovery, and a new message, beside very many runs that were settled long ago."""
+"""The cost of a long history: `recover` and a new message beside very many runs that were settled long ago."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from langchain_runjournal.stores import open_store
 
 _GRAPH: Final = "agent"
 _THREADS: Final = 50
-"""On which the old runs are, in turns."""
-_OPEN, _IDLE, _LEFT = "RunJournal(...), and close", "recover, nothing is left", "recover, a run was killed"
-_TURN, _CUT = "a turn of 1 token", "a turn behind a run that was killed"
+"""The number of threads over which the old runs are distributed."""
+_OPEN, _IDLE, _LEFT = "RunJournal(...), and close", "recover, no run is left", "recover, a run was killed"
+_TURN, _CUT = "a turn of 1 token", "a turn after a run that was killed"
 _LIMIT: Final = 2
 _BATCH: Final = 2_000
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("history")
-    heading("16. A long history")
+    heading("17. A long history")
     few, many = 100, bench.pick(100_000, 2_000)
     repetitions = bench.pick(15, 3)
     with (
@@ -50,7 +50,7 @@ def run(bench: Bench) -> None:
             one()
         found = bench.interleave("history", contenders, repetitions)
     note(f"Journals that hold {few:,} and {many:,} runs that were interrupted and settled, on {_THREADS} threads; median of")
-    note(f"{repetitions} in shuffled order. A turn is on one of these threads. InMemorySaver.")
+    note(f"{repetitions} in shuffled order. Each turn is on one of these threads. InMemorySaver.")
     rows = [_row(bench, name, found[f"{name}, {few:,}"], found[f"{name}, {many:,}"]) for name in _ACTS]
     table(["", f"{few:,} runs", f"{many:,} runs", "p25 .. p75", "ratio", "target"], rows)
 
@@ -87,13 +87,13 @@ def _fill(path: Path, count: int) -> None:
             )
         )
         if len(rows) == _BATCH or number == count - 1:
-            store.append("an-owner-that-is-gone", rows)
+            store.append("a-dead-owner", rows)
             rows = []
     store.close()
 
 
 def _killed(stage: Any, thread_id: str) -> None:
-    """A run is left behind, as by a killed process."""
+    """Leave a run without its end, as a killed process does."""
     with RunJournal(stage.path) as journal:
         run_id = new_id()
         about = {"thread_id": thread_id, "name": _GRAPH, "metadata": {"runjournal_graph": _GRAPH}}
@@ -137,7 +137,7 @@ _ACTS: Final[dict[str, Callable[[Any], Callable[[], object]]]] = {
 
 def _expect(count: int, reports: list[Any]) -> None:
     if len(reports) != count or any(report.outcome not in ("settled", "whole") for report in reports):
-        raise AssertionError(f"{count} runs were to be settled: {reports}")
+        raise AssertionError(f"expected {count} settled runs: {reports}")
 
 
 def _timed(stage: Any, act: Callable[[Any], Callable[[], object]]) -> float:

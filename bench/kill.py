@@ -1,4 +1,4 @@
-"""kill -9 at random moments: whatever `append` had returned from must be there afterwards."""
+"""Kills with `kill -9` at random moments: every event for which `append` had returned must survive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROL_SHARE: Final = 0.05
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("kill")
     kills = bench.kills or bench.pick(1_000, 24)
     heading(f"7. {kills:,} times kill -9")
@@ -73,7 +73,7 @@ def _case(number: int, kind: tuple[bool, int], rng: random.Random, *, control: b
 
 
 class _Nurseries:
-    """One for each thread of the pool."""
+    """One nursery per thread of the pool."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -96,10 +96,10 @@ def _report(bench: Bench, kills: int, results: list[tuple[Case, Case]]) -> None:
     note(
         f"{_EARLY_SHARE:.0%}: 0 to {seconds(_EARLY)} after they began, while the journal opens). Of those with four threads,"
     )
-    note("half write one run together. What append had returned from is counted in a shared page, outside the journal.")
-    note(f"In {_AGAIN_SHARE:.0%} the recovering process is killed as well, 0 to {seconds(_AGAIN)} after it began.")
-    note("Lost: given, and not there. Wrong: out of order, not whole, a gap, a duplicate, a run without its start.")
-    note("Untidy: the recovery reports a problem, or a file of a spool stays for ever.")
+    note("half write one run together. A shared page, outside the journal, counts the appends that have returned.")
+    note(f"In {_AGAIN_SHARE:.0%}, the process that imports the spool is killed too, 0 to {seconds(_AGAIN)} after it began.")
+    note("Lost: given, but missing. Wrong: out of order, incomplete, a gap, a duplicate, a run without its start.")
+    note("Untidy: the import reports a problem, or a spool file is left.")
     groups: dict[str, list[Case]] = collections.defaultdict(list)
     for case, result in sorted(results, key=lambda pair: (pair[0]["control"], not pair[0]["paced"], pair[0]["threads"])):
         groups[_name(case)].append(result)
@@ -110,7 +110,7 @@ def _report(bench: Bench, kills: int, results: list[tuple[Case, Case]]) -> None:
         note(f"{times} times: {text}")
     given, recovered = (sum(result[key] for result in ours) for key in ("given", "recovered"))
     lost, wrong, untidy = (sum(result[key] for result in ours) for key in ("lost", "wrong", "untidy"))
-    note(f"{kills:,} kills, {given:,} tokens checked, {recovered:,} events brought back from spools.")
+    note(f"{kills:,} kills, {given:,} tokens checked, {recovered:,} events imported from spools.")
     note(f"lost:   {three(lost)}; {bench.at_most(f'tokens lost in {kills:,} kills', lost, 0, three)}")
     note(f"wrong:  {three(wrong)}; {bench.at_most(f'runs wrong after {kills:,} kills', wrong, 0, three)}")
     note(f"untidy: {three(untidy)}; {bench.at_most(f'untidy recoveries after {kills:,} kills', untidy, 0, three)}")

@@ -1,4 +1,4 @@
-"""What a run that goes on and on takes: memory of its process, and disk."""
+"""The memory and the disk space of a long live run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from ._stats import size, three
 from ._tools import Bench, heading, note, table
 
 _FLAT, _DISK = 5, 30
-"""Bytes a token: up to here memory counts as flat (a list of the tokens takes 60); the target on disk."""
+"""Bytes per token: the limit below which memory counts as flat (a list of the tokens takes 60), and the target on disk."""
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("memory")
     low, high, later, last = bench.pick((10_000, 100_000, 250_000, 400_000), (500, 2_000, 3_000, 5_000))
-    heading(f"8. A live run of {high:,} tokens, and on to {last:,}")
+    heading(f"8. A live run of {high:,} tokens, continued to {last:,}")
     for through, name in (("append", "live run"), ("handler", "captured run")):
         traced = _lives(bench, "trace", through, [low, high])
         plain = _lives(bench, "plain", through, [low, high, later, last])
         if through == "append":
             note("One run that does not end, some 15,000 tokens/s. Two processes: one traced, one not.")
-            note("Python: what tracemalloc knows of. Private: resident pages that are no file's (RssAnon), with SQLite's")
+            note("Python: memory that tracemalloc counts. Private: resident pages without a file (RssAnon), with SQLite's")
             note(
-                "page cache. Disk: sizes of the files; the spool is two or three of 4 MiB, the -wal goes round at some MiB."
+                "page cache. Disk: sizes of the files; the spool has two or three of 4 MiB, the -wal is reused at a few MiB."
             )
         else:
-            note("The same through JournalCallbackHandler, from chunks that nobody else keeps.")
+            note("The same through JournalCallbackHandler, with chunks that the bench drops.")
         _show(traced, plain)
         _judge(bench, name, traced, plain)
 
@@ -40,17 +40,17 @@ def _show(traced: list[Any], plain: list[Any]) -> None:
         when = f"{one['tokens']:,} tokens" if one is not plain[-1] else "closed"
         sizes = [size(disk[kind]) for kind in ("db", "wal", "spool")]
         rows.append([when, python, size(one["private"]), *sizes, size(all_), three(all_ / one["tokens"])])
-    table(["after", "Python", "private", ".db", "-wal, -shm", "spool", "disk", "a token"], rows)
+    table(["after", "Python", "private", ".db", "-wal, -shm", "spool", "disk", "per token"], rows)
 
 
 def _judge(bench: Bench, name: str, traced: list[Any], plain: list[Any]) -> None:
     first = _more(traced[0], traced[1]), _more(plain[0], plain[1])
     late, closed = _more(plain[-3], plain[-2]), plain[-1]
     at_rest = _disk(closed) / closed["tokens"]
-    flat = bench.at_most(f"{name}: memory, bytes a token more (Python)", first[0]["traced"], _FLAT, three)
-    flat_late = bench.at_most(f"{name}: memory, bytes a token more (private, later)", late["private"], _FLAT, three)
-    growth = bench.at_most(f"{name}: disk, bytes a token more (later)", late["disk"], _DISK, three)
-    rest = bench.at_most(f"{name}: disk, bytes a token, closed", at_rest, _DISK, three)
+    flat = bench.at_most(f"{name}: memory, bytes more per token (Python)", first[0]["traced"], _FLAT, three)
+    flat_late = bench.at_most(f"{name}: memory, bytes more per token (private, later)", late["private"], _FLAT, three)
+    growth = bench.at_most(f"{name}: disk, bytes more per token (later)", late["disk"], _DISK, three)
+    rest = bench.at_most(f"{name}: disk, bytes per token, closed", at_rest, _DISK, three)
     span = f"{plain[0]['tokens']:,} to {plain[1]['tokens']:,}"
     span_late = f"{plain[-3]['tokens']:,} to {plain[-2]['tokens']:,}"
     table(
@@ -67,7 +67,7 @@ def _judge(bench: Bench, name: str, traced: list[Any], plain: list[Any]) -> None
 
 
 def _more(one: Any, other: Any) -> dict[str, float]:
-    """What lies between two looks, for each token."""
+    """Return the growth per token between two measurements."""
     tokens = other["tokens"] - one["tokens"]
     found = {key: (other[key] - one[key]) / tokens for key in ("traced", "private")}
     return {**found, "disk": (_disk(other) - _disk(one)) / tokens}

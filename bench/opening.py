@@ -1,6 +1,6 @@
-"""Opening a journal after a crash: how long it takes until all that a killed process left is in the store.
+"""Opening a journal after a crash: the time until the spool of a killed process is in the store.
 
-The spool is made by the same code that the living use, in a process that ends without closing it.
+The code of the journal itself writes the spool, in a process that ends without closing it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TARGET: Final = 2.0
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("opening")
     heading("15. Opening after a crash")
     runs = bench.pick(_RUNS, 20)
@@ -35,7 +35,7 @@ def run(bench: Bench) -> None:
         for name, stored in ((_ALL_STORED, _EVENTS), (_HALF_STORED, _EVENTS // 2), (_NONE_STORED, 0)):
             with bench.directory() as directory:
                 took.setdefault(name, []).append(opened(directory / f"{repetition}.db", runs, _EVENTS, stored))
-    # The best: what else the machine does can only make it longer.
+    # Take the best time: other work on the machine can only make it longer.
     rows = []
     for name, found in took.items():
         best, processor = min(whole for whole, _ in found), min(cpu for _, cpu in found)
@@ -46,8 +46,8 @@ def run(bench: Bench) -> None:
 
 
 def opened(path: Path, runs: int, events: int, stored: int) -> tuple[float, float]:
-    """Seconds, and those of the processor, that a journal takes to open beside such a spool, of which the store has `stored`
-    events of each run."""
+    """Return the wall time and the CPU time, in seconds, to open a journal beside such a spool. The store already has
+    `stored` events of each run."""
     leave(path, runs, events, stored)
     gc.collect()
     began, worked = time.perf_counter(), time.process_time()
@@ -63,11 +63,11 @@ def opened(path: Path, runs: int, events: int, stored: int) -> tuple[float, floa
 
 
 def leave(path: Path, runs: int, events: int, stored: int) -> None:
-    """What a killed process leaves: its spool, and a store that has a part of it."""
+    """Create what a killed process leaves: its spool, and a store that has a part of it."""
     store = SqliteStore(path)
     spool = Spool(path, store.store_id, _OWNER, limit=1 << 30)
     introduced: dict[int, object] = {}
-    for first in range(1, events + 1, 20):  # runs side by side, as a server has them
+    for first in range(1, events + 1, 20):  # the runs take turns, as in a server
         for slot in range(1, runs + 1):
             for seq in range(first, min(first + 20, events + 1)):
                 _put(spool, introduced, slot, seq)
@@ -86,7 +86,7 @@ def _put(spool: Spool, introduced: dict[int, object], slot: int, seq: int) -> No
             if spool.put(slot, seq, _AT + seq, TEXT, b'"tok%05d"' % seq):
                 return
         spool.rotate(100, lambda: False)
-    raise AssertionError("the spool has no room")
+    raise AssertionError("the spool is full")
 
 
 def _segment(slot: int, last: int) -> Segment:

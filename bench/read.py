@@ -1,4 +1,4 @@
-"""Reading a finished run back, in a process that has just begun."""
+"""The time to read a finished run, in a fresh process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TARGET = 50e-3
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("read")
     count = bench.pick(100_000, 10_000)
     heading(f"6. Reading {count:,} events back")
@@ -41,8 +41,8 @@ def run(bench: Bench) -> None:
             for name, (how, file) in ways.items()
         }
         found = bench.interleave("read", contenders, bench.pick(11, 2))
-    note(f"Each time in a fresh process, median of {len(found['journal.read(run_id)'])} in shuffled order; the file is in")
-    note("the page cache, the interpreter's start and opening the file are not part of it. Every event was compared.")
+    note(f"Each time in a fresh process, median of {len(found['journal.read(run_id)'])} in shuffled order. The file is in")
+    note("the page cache; the time excludes the start of the interpreter and opening the file. Every event was compared.")
     own = found["journal.read(run_id)"].median
     rows = []
     for name, sample in found.items():
@@ -69,7 +69,7 @@ def _fresh(how: str, path: Path, run_id: str, count: int, expected: str, opening
     with Child("_reader", "once", how, str(path), run_id) as child:
         found = child.hear()
     if found["events"] != count or found["digest"] != expected:
-        raise AssertionError(f"{how} has read {found['events']} of {count} events, or other ones")
+        raise AssertionError(f"{how} read {found['events']} of {count} events, or other events")
     if how in ("read", "page", "follow"):
         opening.append(found["open"])
     return float(found["read"])

@@ -1,4 +1,4 @@
-"""What it takes to make a thread whole again, beside the supersteps that it contains."""
+"""The cost of settling a thread, compared with the supersteps that a settlement contains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLEAR = [StateUpdate(None, "__end__")]
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("settle")
     heading("11. Settling a run whose third tool was cut off")
     repetitions = bench.pick(25, 2)
@@ -37,9 +37,9 @@ def run(bench: Bench) -> None:
     note(
         f"Copies of what a killed process left, SqliteSaver on a file, median of {repetitions} in shuffled order, each with"
     )
-    note("the file freshly opened. The three supersteps are those of LangGraph that one would write by hand, given the very")
-    note("messages; settle is what happens at a Stop: it finds them out, and looks whether they have arrived. recover also")
-    note("looks for such runs, claims this one, and writes down its end.")
+    note("a freshly opened file. The three supersteps are those that a program would write by hand if it knew the missing")
+    note("messages. settle is what a Stop does: it finds the missing messages, writes them, and reads the thread back.")
+    note("recover also looks for such runs, claims this one, and records its end.")
     table(["graph", "messages", "", "median", "p25 .. p75", "to bare", "target"], rows)
 
 
@@ -66,12 +66,12 @@ def _row(bench: Bench, cut: Cut, name: str, found: dict[str, Sample]) -> list[st
 
 
 def _missing(cut: Cut) -> tuple[list[str], list[Any]]:
-    """The thread as it should be, by ids; and the messages that the checkpoint of this kind of graph lacks for it."""
+    """Return the ids of the messages of the whole thread, and the messages that the checkpoint of this graph lacks."""
     with cut.copy() as (graph, journal):
         (settlement,) = journal.recover(graph)
         thread = graph.get_state(THREAD).values["messages"]
     if settlement.outcome != "settled":
-        raise AssertionError(f"it could not be settled: {settlement}")
+        raise AssertionError(f"the run could not be settled: {settlement}")
     added = {message["id"] for message in settlement.messages}
     return [message.id for message in thread], [message for message in thread if message.id in added]
 
@@ -93,7 +93,7 @@ def _read(missing: tuple[list[str], list[Any]], graph: Any, journal: RunJournal)
 
 
 def _settle(run_id: str, graph: Any, journal: RunJournal) -> Callable[[], object]:
-    # As at a Stop: the run is this journal's own.
+    # As at a Stop, the journal owns the run.
     if not journal.claim(run_id):
         raise AssertionError("the run could not be claimed")
     settler = Settler(journal, GraphThreads(graph), None)

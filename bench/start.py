@@ -1,7 +1,7 @@
-"""What a task of its own costs a run, and how long it takes to stop one: here, and in another process.
+"""The cost of a run in a task of its own, and the time to stop one, in this process and in another.
 
-`python -m bench.start DIRECTORY` is that other process: it begins a run for each line that it is told, and says when that
-was cut.
+`python -m bench.start DIRECTORY` is that other process: it begins a run for each line on stdin, and reports when the run was
+cut off.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from ._stats import Sample, seconds, spread, times
 from ._threads import Answers, by_hand
 from ._tools import Bench, heading, note, table
 
-_PLAIN, _QUEUE = "astream, nobody records", "the same in a task, by a queue"
+_PLAIN, _QUEUE = "astream, not recorded", "the same in a task, by a queue"
 _ATTACHED, _FLUSHED, _STARTED = "attached.astream", "attached.astream, aflush", "start_run, stream, wait"
-_CUT_PLAIN, _CUT_BY_HAND = "cancel, nobody records", "the same, and three supersteps by hand"
+_CUT_PLAIN, _CUT_BY_HAND = "cancel, not recorded", "the same, and three supersteps by hand"
 _CUT_ATTACHED, _STOPPED = "cancel attached.astream", "journal.astop(wait=True)"
 _SHORT, _LONG = 1, 2_000
 _SAID: Final = 12
-"""Chunks after which, at the latest, a run is stopped."""
+"""The maximum number of chunks before a run is stopped."""
 _PACE: Final = 0.001
 """Seconds between two tokens of a run that is stopped."""
 _LONGEST: Final = 0.3
-"""Seconds after which, at the latest, another process stops a run: more than its owner lets pass between two looks."""
+"""The maximum number of seconds before another process stops a run: more than the polling interval of the owner."""
 _ROOM: Final = 64
-"""Chunks that the queue holds: as many as `start_run` lets a reader be behind."""
+"""The capacity of the queue in chunks: as far as a reader of `start_run` may fall behind."""
 _ASKED: Final[Any] = {"messages": [HumanMessage("What does the cat do?")]}
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("start")
     heading("14. A run in a task of its own")
     with bench.directory() as directory:
@@ -64,11 +64,11 @@ def run(bench: Bench) -> None:
         _stop_there(bench, directory / "there")
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- the cost ----------------------------------------------------------------------------------------------------
 
 
 def _turns(bench: Bench, stage: Any, what: str, repetitions: int, turns: int) -> dict[str, dict[str, Sample]]:
-    """Of each contender: how long a turn took, until its first chunk, and of the processor."""
+    """Return, for each contender, the time of a turn, the time until its first chunk, and its CPU time."""
     ways: dict[str, Callable[..., Awaitable[int]]] = {
         _PLAIN: partial(_read, stage.plain),
         _QUEUE: partial(_by_queue, stage.plain),
@@ -85,7 +85,7 @@ def _turns(bench: Bench, stage: Any, what: str, repetitions: int, turns: int) ->
     runs = stage.journal.runs(limit=None)
     expected = 3 * turns * (repetitions + 1)
     if len(runs) != expected or any(run.status != "completed" for run in runs):
-        raise AssertionError(f"of {expected} turns, {len(runs)} were recorded")
+        raise AssertionError(f"{len(runs)} of {expected} turns were recorded")
     return {name: {"whole": whole[name], "first": Sample(first[name]), "cpu": Sample(processor[name])} for name in ways}
 
 
@@ -100,7 +100,7 @@ def _timed(stage: Any, way: Callable[..., Awaitable[int]], turns: int, first: li
         said = stage.loop.run_until_complete(way(config, came))
         came[-1] -= asked
         if said < stage.model.tokens:
-            raise AssertionError(f"only {said} chunks came")
+            raise AssertionError(f"only {said} chunks arrived")
     took = time.monotonic() - began
     processor.append((time.process_time() - worked) / turns)
     first.append(Sample(came).median)
@@ -127,7 +127,7 @@ async def _read_and_flush(stage: Any, config: Any, came: list[float]) -> int:
 
 
 async def _by_queue(graph: Any, config: Any, came: list[float]) -> int:
-    """What one would write by hand, to have the graph outlive its client."""
+    """Do by hand what lets a graph outlive its client: a task and a queue."""
     queue: asyncio.Queue[Any] = asyncio.Queue(_ROOM)
 
     async def work() -> None:
@@ -154,11 +154,11 @@ async def _started(stage: Any, config: Any, came: list[float]) -> int:
 
 def _tell_costs(short: dict[str, dict[str, Sample]], long: dict[str, dict[str, Sample]]) -> None:
     note(f"One node that calls a model, stream_mode messages, AsyncSqliteSaver on a file. A run: of {_SHORT} token, on a")
-    note("thread with a few turns. First chunk: from the call on. CPU: of all threads of the process. start_run gives a run")
-    note("back when it is durable, as aflush after attached.astream does.")
-    names = ["", "a run", "p25 .. p75", "to nobody", "to attached", "first chunk", "CPU", ""]
+    note("thread with a few turns. First chunk: since the call. CPU: all threads of the process. The wait() of start_run")
+    note("returns the run when it is durable, like aflush after attached.astream.")
+    names = ["", "a run", "p25 .. p75", "to plain", "to attached", "first chunk", "CPU", ""]
     table(names, [_run_row(name, short) for name in short])
-    note(f"A chunk: a run of {_LONG:,} tokens, less the run of {_SHORT}, by {_LONG - _SHORT:,}.")
+    note(f"A chunk: a run of {_LONG:,} tokens, minus the run of {_SHORT}, divided by {_LONG - _SHORT:,}.")
     each = {name: (long[name]["whole"].median - short[name]["whole"].median) / (_LONG - _SHORT) for name in short}
     busy = {name: (long[name]["cpu"].median - short[name]["cpu"].median) / (_LONG - _SHORT) for name in short}
     rows = [
@@ -174,7 +174,7 @@ def _tell_costs(short: dict[str, dict[str, Sample]], long: dict[str, dict[str, S
         ]
         for name in each
     ]
-    table(["", "a chunk", "to nobody", "to attached", "CPU", "the run", "p25 .. p75", ""], rows)
+    table(["", "a chunk", "to plain", "to attached", "CPU", "the run", "p25 .. p75", ""], rows)
 
 
 def _run_row(name: str, found: dict[str, dict[str, Sample]]) -> list[str]:
@@ -184,14 +184,14 @@ def _run_row(name: str, found: dict[str, dict[str, Sample]]) -> list[str]:
     return [name, seconds(whole.median), spread(whole), *ratios, *rest, ""]
 
 
-# --- how long it takes to stop ----------------------------------------------------------------------------------------
+# --- the time to stop ----------------------------------------------------------------------------------------
 
 
 class _Talks(Model):
-    """Never comes to an end, and is cancelled in an instant."""
+    """A model that streams without end, and can be cancelled at once."""
 
     cut: Any = None
-    """Called when that has happened."""
+    """Called when the model has been cancelled."""
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         try:
@@ -217,8 +217,8 @@ def _stop_here(bench: Bench, stage: Any) -> None:
     found = bench.interleave("start, stops in the process", contenders, count)
     _check(stage, 2 * (count + 1))
     note(f"{count} runs each, in shuffled order, stopped in mid-stream, after 1 to {_SAID} tokens, {seconds(_PACE)} apart.")
-    note("Over: the task has ended; where the journal has a part in it, the thread is settled, and all of it durable. By")
-    note("hand: those supersteps of LangGraph that put a given message into the thread, and leave nothing to be run.")
+    note("Over: the task has ended; with a journal, the thread is also settled and everything durable. By hand: the")
+    note("supersteps of LangGraph that put a given message into the thread and leave no pending step.")
     base = found[_CUT_BY_HAND].median
     rows = [_stop_row(name, found[name], Sample(parts[name][1:]), base) for name in acts]
     table(["in one process", "asked to over, p50", "p99", "max", "to by hand", "asked to cut, p50", "p99", ""], rows)
@@ -232,7 +232,7 @@ def _stop_row(name: str, whole: Sample, until_cut: Sample, base: float) -> list[
 def _cut_short(
     bench: Bench, stage: Any, act: Callable[..., Awaitable[tuple[float, float]]], until_cut: list[float]
 ) -> float:
-    """One run, and how long it took to stop it."""
+    """Begin one run, and return how long it took to stop it."""
     config: Any = {"configurable": {"thread_id": new_id()}}
     gc.collect()
     asked, over = stage.loop.run_until_complete(act(config, bench.random.randint(1, _SAID)))
@@ -280,10 +280,10 @@ async def _hear(chunks: Any, most: int, heard: asyncio.Event) -> None:
 
 
 def _check(stage: Any, count: int) -> None:
-    """Whether all of them were stopped as they should be, and what had been said is in the thread."""
+    """Check that every run was stopped and settled, and that its partial answer is in the thread."""
     runs = stage.journal.runs(limit=None)
     if len(runs) != count or any(run.status != "interrupted" or not run.settled for run in runs):
-        raise AssertionError(f"of {count} runs, {len(runs)} were recorded; not all of them were settled")
+        raise AssertionError(f"{len(runs)} of {count} runs were recorded, and not all of them were settled")
     for run in runs:
         config: Any = {"configurable": {"thread_id": run.thread_id}}
         state = stage.loop.run_until_complete(stage.plain.aget_state(config))
@@ -295,7 +295,7 @@ def _check(stage: Any, count: int) -> None:
 
 
 def _stop_there(bench: Bench, directory: Path) -> None:
-    """The graph runs in another process, and is stopped from here."""
+    """Stop runs of another process from this one."""
     count = bench.pick(100, 4)
     whole, until_cut, until_over = [], [], []
     directory.mkdir()
@@ -315,10 +315,10 @@ def _stop_there(bench: Bench, directory: Path) -> None:
                     raise AssertionError(f"run {run_id} was not stopped: {run}")
                 bench.noise.sample()
                 bench.progress("start, stops in another process", done, count)
-    parts = {"in all": whole, "until the owner has noticed, and the model is cut": until_cut}
-    parts["until the thread is settled, and all of it durable"] = until_over
-    parts["until that is seen here"] = [all_ - a - b for all_, a, b in zip(whole, until_cut, until_over, strict=True)]
-    note(f"{count} runs in another process, in mid-stream, each at a random moment; clocks of one machine.")
+    parts = {"in all": whole, "until the owner has noticed and cut the model": until_cut}
+    parts["until the thread is settled and everything durable"] = until_over
+    parts["until this process sees that"] = [all_ - a - b for all_, a, b in zip(whole, until_cut, until_over, strict=True)]
+    note(f"{count} runs in another process, in mid-stream, each at a random moment; all clocks are of one machine.")
     rows = []
     for name, values in parts.items():
         found = Sample(values[1:])  # the first one warms up
@@ -327,7 +327,7 @@ def _stop_there(bench: Bench, directory: Path) -> None:
 
 
 async def _serve(directory: Path) -> None:
-    """What the other process does: begin a run, say so when some of it has been said, and when it was cut and over."""
+    """Run the other process: begin a run, and report when it streams, when it was cut off, and when it was over."""
     async with _opened(directory, _Talks()) as stage:
         print(json.dumps("ready"), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
@@ -343,12 +343,12 @@ async def _serve(directory: Path) -> None:
             print(json.dumps([stage.cuts.pop(), over]), flush=True)
 
 
-# --- what is compared -------------------------------------------------------------------------------------------------
+# --- the graphs -------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def _opened(directory: Path, model: Model) -> AsyncIterator[Any]:
-    """A graph with that model, attached and not, on files of its own."""
+    """Yield a graph with that model, attached and plain, on files of its own."""
     cuts: list[float] = []
     if isinstance(model, _Talks):
         model.cut = lambda: cuts.append(time.monotonic())
@@ -361,7 +361,7 @@ async def _opened(directory: Path, model: Model) -> AsyncIterator[Any]:
 
 @contextmanager
 def _stage(directory: Path, model: Model) -> Iterator[Any]:
-    """The same, with a loop to run it on."""
+    """Yield the same, with an event loop to run it on."""
     directory.mkdir()
     loop = asyncio.new_event_loop()
     try:

@@ -1,4 +1,4 @@
-"""A run as a page: how large it is, how long it takes to make, and to open in a browser."""
+"""A run as a page: its size, the time to make it, and the time to open it in a browser."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PAINTED = """() => new Promise((done) => {
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("view")
     tokens, tools = bench.pick((100_000, 500), (10_000, 50))
-    heading(f"15. A run of {tokens:,} tokens and {tools} tools as a page")
+    heading(f"16. A run of {tokens:,} tokens and {tools} tools as a page")
     events = _events(tokens, tools)
     told = Run(run_id=events[0].run_id, last_seq=len(events))
     html = page([(told, events)])
@@ -42,7 +42,7 @@ def run(bench: Bench) -> None:
     rows = [[name, seconds(sample.median), spread(sample), ""] for name, sample in found.items()]
     browser = _browser()
     if browser is None:
-        note("no Chromium, or no playwright, to open it with")
+        note("Chromium or playwright is missing, so the page is not opened")
     else:
         with bench.directory() as directory:
             for name, width in (("to open it, 1280 wide", 1280), ("to open it, 390 wide", 390)):
@@ -53,12 +53,12 @@ def run(bench: Bench) -> None:
         ["size", f"{size:.1f} MB", "", bench.at_most("a page: size", size, _MEGABYTES, lambda value: f"{value:.1f} MB")]
     )
     table(["", "median", "p25 .. p75", "target"], rows)
-    note("To open it: from the navigation to the load event and the first paint, whichever is later, in a new headless")
-    note("Chromium context, from a file. All of the model's text is in the page; of what tools gave, 600 characters each.")
+    note("Opening: from the navigation to the load event or the first paint, whichever is later, in a new context of")
+    note("headless Chromium, from a file. The page holds all text of the model, and 600 characters of each tool result.")
 
 
 def _events(tokens: int, tools: int) -> list[Event]:
-    """A model call that says very much and asks for very many tools at once, each of which gives 4,000 characters."""
+    """Return the events of a model call with a long text and many tool requests, each with a result of 4,000 characters."""
     run_id, call_id = new_id(), new_id()
     calls = [{"id": new_id(), "name": f"tool_{number % 7}", "args": {"query": "x" * 200}} for number in range(tools)]
     words = [WORDS[number % len(WORDS)] + (".\n" if number % 97 == 0 else "") for number in range(tokens)]
@@ -83,7 +83,7 @@ def _events(tokens: int, tools: int) -> list[Event]:
 
 
 def _at(event: Event, seq: int) -> Event:
-    """The event with its number, and a time 10 ms after the one before."""
+    """Return the event with its seq, and a time 10 ms after that of the previous event."""
     at = 1_700_000_000 + seq / 100
     return Event(run_id=event.run_id, kind=event.kind, data=event.data, call_id=event.call_id, seq=seq, at=at)
 
@@ -98,7 +98,7 @@ def _timed(work: Any) -> Any:
 
 
 def _browser() -> str | None:
-    """The Chromium of the machine, if it can be driven."""
+    """Return the path of Chromium, if it and playwright are installed."""
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:

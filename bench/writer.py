@@ -1,4 +1,4 @@
-"""What the writer thread costs at a hundred concurrent runs that are paced like real ones."""
+"""The cost of the writer thread with a hundred concurrent runs at a realistic pace."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ._load import WORDS, end, model_start, new_id, start, token
 from ._stats import Sample, seconds, size, three
 from ._tools import Bench, heading, note, table
 
-_RATE = 100  # tokens a second and run
+_RATE = 100  # tokens per second and run
 _TIME_TARGET, _WAL_TARGET, _REST_TARGET = 1e-6, 60, 15
 
 
 class _Figures(NamedTuple):
-    """What one round has shown. All but `tokens` and `late` for each token."""
+    """The figures of one round, per token except for `tokens` and `late`."""
 
     tokens: int
     late: Sample
@@ -36,14 +36,14 @@ class _Figures(NamedTuple):
 
 
 def run(bench: Bench) -> None:
-    """The section."""
+    """Run the section."""
     bench.begin("writer")
     runs, lasting, rounds = bench.pick(100, 20), bench.pick(10.0, 1.0), bench.pick(3, 1)
     heading(f"2. The writer thread: {runs} runs at {_RATE} tokens/s each, for {lasting:.0f} s, {rounds} times")
     timed: list[_Figures] = []
     pinned: list[_Figures] = []
     for done in range(rounds + 1):
-        # The last round is for the WAL alone: what makes it exact keeps SQLite from checkpointing, which costs time too.
+        # The last round measures only the WAL: its reader prevents checkpoints of SQLite, which cost time too.
         pin = done == rounds
         with bench.directory() as directory:
             (pinned if pin else timed).append(_round(directory / "runs.db", runs, lasting, bench.random, pin=pin))
@@ -83,7 +83,7 @@ def _round(path: Path, runs: int, lasting: float, rng: random.Random, *, pin: bo
         reader.execute("ROLLBACK")
         reader.close()
     if wal.exists():
-        raise AssertionError(f"{wal} is still there after the last one has closed it")
+        raise AssertionError(f"{wal} still exists after the last connection was closed")
     count, rest = len(schedule), path.stat().st_size - empty
     values = (live_cpu, close_cpu, written, wal_live, wal_after, rest, _free(path), sum(map(len, texts)))
     per = (value / count for value in values)
@@ -91,7 +91,7 @@ def _round(path: Path, runs: int, lasting: float, rng: random.Random, *, pin: bo
 
 
 def _schedule(runs: int, lasting: float, rng: random.Random) -> list[tuple[float, int]]:
-    """When which run gets a token: each at its own pace, with a jitter, none in step with another."""
+    """Return when each run gets its tokens: each run has a phase of its own and a jitter."""
     moments = []
     for number in range(runs):
         phase = rng.random()
@@ -100,13 +100,13 @@ def _schedule(runs: int, lasting: float, rng: random.Random) -> list[tuple[float
 
 
 def _stream(journal: RunJournal, ids: list[tuple[str, str]], schedule: list[tuple[float, int]], texts: list[str]) -> Sample:
-    """Append what is due, sleep, and so on. How late it was, at each token."""
+    """Append the tokens when they are due, and return how late each one was."""
     append, clock, late = journal.append, time.monotonic, []
     began = clock()
     for (due, number), text in zip(schedule, texts, strict=True):
         wait = due - (clock() - began)
         if wait > 0:
-            time.sleep(max(wait, 0.001))  # not more often than a thousand times a second: this is not what is measured
+            time.sleep(max(wait, 0.001))  # at most a thousand wake-ups a second, which are not part of the measurement
         run_id, call_id = ids[number]
         event: Event = token(run_id, call_id, text)
         append(event)
@@ -115,7 +115,7 @@ def _stream(journal: RunJournal, ids: list[tuple[str, str]], schedule: list[tupl
 
 
 def _pin(path: Path) -> sqlite3.Connection:
-    """A reader that stays at this moment: the WAL can then only grow, and its size is all that was written to it."""
+    """Open a read transaction: the WAL can then only grow, so its size is the number of bytes written."""
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM facts").fetchone()
@@ -123,7 +123,7 @@ def _pin(path: Path) -> sqlite3.Connection:
 
 
 def _free(path: Path) -> int:
-    """Bytes of the file that hold nothing: SQLite keeps them for what comes next."""
+    """Return the bytes of the free pages, which SQLite keeps for later use."""
     with closing(sqlite3.connect(path)) as con:
         pages, each = (con.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
     return int(pages * each)
@@ -134,7 +134,7 @@ def _cpu(thread: threading.Thread) -> float:
 
 
 def _written(thread: threading.Thread) -> float:
-    """Bytes that this thread has given to write(2) and its kind, where the system counts them."""
+    """Return the bytes that this thread passed to write(2) and similar calls, if the system counts them."""
     try:
         lines = Path(f"/proc/self/task/{thread.native_id}/io").read_text().splitlines()
     except OSError:
@@ -147,13 +147,13 @@ def _report(bench: Bench, timed: list[_Figures], pinned: _Figures) -> None:
     live, last = Sample([f.live_cpu for f in timed]), Sample([f.close_cpu for f in timed])
     rest, written = Sample([f.rest for f in timed]), Sample([f.written for f in timed])
     late, tokens = timed[0].late, timed[0].tokens
-    note(f"{tokens:,} tokens of 4 to 5 characters a round; each run has a start, a model call with a UUID, and an end.")
+    note(f"{tokens:,} tokens of 4 to 5 characters per round; each run has a start, a model call with a UUID, and an end.")
     note("Time: CPU time of the thread 'runjournal-writer' by its own clock; for closing, of the process without its main")
-    note("thread. WAL: exact, from one more round with a reader that stays at its beginning, so that the file only grows.")
+    note("thread. WAL: exact, from one more round with a long read transaction, so that the file only grows.")
     note(f"Pacing: tokens came {seconds(late.median)} late (p50), {seconds(late.at(0.99))} (p99).")
-    time_target = bench.at_most("writer time a token, 100 runs", total.median, _TIME_TARGET, seconds)
-    wal_target = bench.at_most("WAL bytes a token, 100 runs", pinned.wal, _WAL_TARGET, three)
-    rest_target = bench.at_most("bytes a token at rest", rest.median, _REST_TARGET, three)
+    time_target = bench.at_most("writer time per token, 100 runs", total.median, _TIME_TARGET, seconds)
+    wal_target = bench.at_most("WAL bytes per token, 100 runs", pinned.wal, _WAL_TARGET, three)
+    rest_target = bench.at_most("bytes per token at rest", rest.median, _REST_TARGET, three)
     table(
         ["per token", "median", "min .. max", "target"],
         [
@@ -163,8 +163,8 @@ def _report(bench: Bench, timed: list[_Figures], pinned: _Figures) -> None:
             ["WAL bytes while streaming", three(pinned.wal_live), "(one round)", ""],
             ["WAL bytes, all, with closing", three(pinned.wal), "(one round)", wal_target],
             ["bytes to write(2), checkpoints included", three(written.median), _range(written, plain=True), ""],
-            ["bytes at rest, -wal gone", three(rest.median), _range(rest, plain=True), rest_target],
-            ["of these, free pages for what comes next", three(timed[0].free), "", ""],
+            ["bytes at rest, without -wal", three(rest.median), _range(rest, plain=True), rest_target],
+            ["of these, free pages for later use", three(timed[0].free), "", ""],
             ["of these, text of the model", three(timed[0].text), "", ""],
         ],
     )

@@ -1,9 +1,9 @@
-"""Run the notebooks beside this file, and write them with what they say.
+"""Run the notebooks beside this file, and save them with their output.
 
     python examples/_execute.py              in place: their outputs are part of the repository
     python examples/_execute.py --into DIR   as copies, to compare
 
-Each runs in an empty directory, and what Jupyter notes beside what it says stays out. Needs nbclient and ipykernel.
+Each notebook runs in an empty directory. The metadata of Jupyter is removed. Needs nbclient and ipykernel.
 """
 
 import argparse
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 async def execute(path: Path, into: Path) -> None:
-    """One notebook. Raises what goes wrong in it, with the cell."""
+    """Run one notebook, and save it into `into`. Raise the error of the first cell that fails."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as empty:
         client = NotebookClient(notebook, timeout=60, kernel_name="python3", record_timing=False)

@@ -1,24 +1,24 @@
-"""A chat server with a page: its answers can be stopped from anywhere, and outlive closed tabs, restarts and crashes.
+"""A chat server with a page. Any client can stop an answer; answers survive closed tabs, restarts and crashes.
 
     pip install langchain-runjournal fastapi uvicorn
     python examples/server.py                 and open http://127.0.0.1:8000
     uvicorn examples.server:app --workers 2 --timeout-graceful-shutdown 5
 
-    curl localhost:8000/threads/t1/messages --json '{"text": "Count to 100"}'     begins a run, and gives its run_id
-    curl -N localhost:8000/runs/RUN_ID/events?after=0                             all it says, from any seq on, then live
+    curl localhost:8000/threads/t1/messages --json '{"text": "Count to 100"}'     begin a run; the response has its run_id
+    curl -N localhost:8000/runs/RUN_ID/events?after=0                             its events after any seq, then live
     curl -X POST localhost:8000/runs/RUN_ID/stop?wait=true                        from any connection, to any worker
-    curl localhost:8000/threads/t1                                                nothing that was shown is missing
+    curl localhost:8000/threads/t1                                                all messages that were shown
 
-The model follows a script, so that this needs no key and no network. For a real one, change two lines: import
-`init_chat_model` from `langchain.chat_models`, and say `model = init_chat_model("openai:gpt-5").bind_tools(TOOLS)`.
+The model follows a script, so the example needs no key and no network. For a real model, change two lines: import
+`init_chat_model` from `langchain.chat_models`, and write `model = init_chat_model("openai:gpt-5").bind_tools(TOOLS)`.
 
-Whoever knows the id of a thread may read it and write to it, so this answers your own machine only (see `CHAT_HOSTS`). Put a
-login in front before you let others in.
+Every client that knows the id of a thread may read it and write to it, so the server accepts only requests for this machine
+(see `CHAT_HOSTS`). Add a login before you make it public.
 
-When it is told to end (SIGTERM, Ctrl-C), uvicorn first waits until every response is complete, and a stream of a long answer
-is not complete for long: `--timeout-graceful-shutdown` is how many seconds it waits. Then it cuts the responses off (and
-logs a CancelledError for each), and ends the lifespan below: there the journal stops the runs of this process, cause
-"shutdown", and settles their threads.
+On SIGTERM or Ctrl-C, uvicorn first waits until every response is complete, and the stream of a long answer takes long.
+`--timeout-graceful-shutdown` limits this wait, in seconds. Then uvicorn cancels the responses (and logs a CancelledError
+for each), and ends the lifespan below: there the journal stops the runs of this process, cause "shutdown", and settles
+their threads.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ from langchain_runjournal.testing import Call, ScriptedChatModel
 
 THREADS = os.environ.get("CHAT_THREADS", "threads.db")
 RUNS = os.environ.get("CHAT_RUNS", "runs.db")
-PACE = float(os.environ.get("CHAT_PACE", "0.05"))  # seconds for a word
-HOSTS = os.environ.get("CHAT_HOSTS", "localhost,127.0.0.1").split(",")  # the names under which it answers
+PACE = float(os.environ.get("CHAT_PACE", "0.05"))  # seconds per word
+HOSTS = os.environ.get("CHAT_HOSTS", "localhost,127.0.0.1").split(",")  # the host names that it accepts
 PAGE = Path(__file__).with_name("chat.html").read_text(encoding="utf-8")
 
 # --- the model and the graph: replace these with yours --------------------------------------------------------------------
@@ -66,13 +66,13 @@ One evening the mayor was in the middle of the longest speech of the year when a
 Everybody ran. The mayor forgot what he had wanted to say, and so did everybody else.
 
 In the morning the clerk stood in the ruins, with wet shoes and a dry book. He read out what had been said, up to the very \
-word at which the roof had gone. "And then?" asked the people. "Then," said the clerk, "the mayor may go on."
+word at which the roof had gone. "And then?" asked the people. "Then," said the clerk, "the mayor may continue."
 
 And that is what he did."""
 
 
 def answer_to(question: str, given: Sequence[BaseMessage]) -> list[Any]:
-    """It counts ("Count to 100"), asks for weather ("Weather in Rome, Oslo"), tells a story, or what it has been given."""
+    """Count ("Count to 100"), request tools ("Weather in Rome, Oslo"), tell a story, or list the messages of the request."""
     if counts := re.match(r"Count to (\d+)", question):
         return ["".join(f"{number} " for number in range(1, min(int(counts[1][:6]), 100_000) + 1))]
     if asks := re.match(r"Weather in (.+)", question):
@@ -84,9 +84,9 @@ def answer_to(question: str, given: Sequence[BaseMessage]) -> list[Any]:
 
 
 def say(messages: list[BaseMessage]) -> list[Any]:
-    """What the script says next. "Go on" goes on where the answer was cut off, as a real model would."""
+    """Return the next answer of the script. "Continue" continues where the answer was cut off, as a real model would."""
     asked = [at for at, message in enumerate(messages) if isinstance(message, HumanMessage)]
-    fresh = [at for at in asked if not messages[at].text.startswith("Go on")] or asked[:1]
+    fresh = [at for at in asked if not messages[at].text.startswith("Continue")] or asked[:1]
     since = messages[fresh[-1] + 1 :]
     found = [message.text for message in since if isinstance(message, ToolMessage) and message.status == "success"]
     if isinstance(messages[-1], ToolMessage):
@@ -101,7 +101,7 @@ def say(messages: list[BaseMessage]) -> list[Any]:
 
 @tool
 async def weather(city: str) -> str:
-    """What the weather is like."""
+    """Return the weather in a city."""
     await asyncio.sleep(len(city) * 8 * PACE)
     return f"{('sunny', 'rain', 'wind', 'snow')[sum(map(ord, city)) % 4]} in {city}"
 
@@ -126,18 +126,18 @@ graph.add_edge("tools", "model")
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    # The journal inside of the saver: when it is closed, it settles what it stops.
+    # Close the journal before the saver: on closing, the journal stops its runs and settles their threads.
     async with AsyncSqliteSaver.from_conn_string(THREADS) as saver, RunJournal(RUNS) as journal:
         app.state.journal = journal
         app.state.agent = attach(graph.compile(checkpointer=saver, name="chat"), journal)
-        await journal.arecover(app.state.agent)  # what servers that were killed have left behind
+        await journal.arecover(app.state.agent)  # settles what killed servers left
         yield
 
 
 async def same_site(request: Request) -> None:
-    """Only this server's own page may begin or stop anything: a form on any other site could send such a request as well.
+    """Refuse a POST from the page of another site: without this check, a form there could begin or stop runs here.
 
-    A browser says where a request comes from, by Sec-Fetch-Site or, if it is an older one, by Origin. curl sends neither.
+    Browsers name the site of the page in Sec-Fetch-Site, older ones in Origin. curl sends neither.
     """
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     is_ours = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.headers["host"]
@@ -151,12 +151,12 @@ app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
 
 class Message(BaseModel):
     text: str
-    run_id: UUID | None = None  # chosen by who sends it, who may then send it again without saying it twice
+    run_id: UUID | None = None  # chosen by the client, which can then retry the request: the run begins only once
     if_busy: Literal["reject", "stop", "wait"] = "reject"
 
 
 async def start(thread_id: str, message: Message) -> RunHandle:
-    # With an id of its own, so that the page finds it again in the thread.
+    # The message has an id of its own, so that the page can find it in the thread.
     asked = {"messages": [HumanMessage(message.text, id=str(uuid4()))]}
     config: RunnableConfig = {"configurable": {"thread_id": thread_id}, "run_id": message.run_id}
     return await start_run(app.state.agent, asked, config, if_busy=message.if_busy, stream_mode="messages")
@@ -165,15 +165,15 @@ async def start(thread_id: str, message: Message) -> RunHandle:
 @app.exception_handler(errors.ThreadBusy)
 @app.exception_handler(errors.RunNotFound)
 async def problem(request: Request, error: errors.RunJournalError) -> Response:
-    # In words of its own: the text of an error is for the log, and may name the file of the journal.
+    # Do not send the text of the error: it is for the log, and may name the file of the journal.
     if isinstance(error, errors.ThreadBusy):
-        return JSONResponse({"detail": f"Run {error.run_id} is at work on this thread.", "run_id": error.run_id}, 409)
-    return JSONResponse({"detail": f"There is no run {error.run_id}.", "run_id": error.run_id}, 404)
+        return JSONResponse({"detail": f"Run {error.run_id} is running on this thread.", "run_id": error.run_id}, 409)
+    return JSONResponse({"detail": f"Run {error.run_id} does not exist.", "run_id": error.run_id}, 404)
 
 
 @app.get("/")
 async def page() -> Response:
-    """The page. It runs its own script and no other, and speaks to this server only."""
+    """Return the page. Its policy allows only its own script, and only connections to this server."""
     script = b64encode(sha256(PAGE.partition("<script>")[2].partition("</script>")[0].encode()).digest()).decode()
     allowed = (
         f"default-src 'none'; script-src 'sha256-{script}'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"
@@ -184,7 +184,7 @@ async def page() -> Response:
 
 @app.post("/threads/{thread_id}/messages")
 async def send(thread_id: str, message: Message) -> Any:
-    """Begin a run. It goes on whether or not somebody looks at it. One that has begun is not begun again."""
+    """Begin a run, which continues without a client. If a run with this id exists, return it instead."""
     if message.run_id is not None:
         with suppress(errors.RunNotFound):
             return {"run_id": (await app.state.journal.arun(str(message.run_id))).run_id}
@@ -193,7 +193,7 @@ async def send(thread_id: str, message: Message) -> Any:
 
 @app.post("/threads/{thread_id}/stream")
 async def send_and_stream(thread_id: str, message: Message) -> Response:
-    """The same for a client that wants the words of the answer, and nothing else. If it goes away, the run goes on."""
+    """Begin a run, and stream only the words of its answer. If the client disconnects, the run continues."""
     handle = await start(thread_id, message)
 
     async def words() -> AsyncIterator[str]:
@@ -206,14 +206,14 @@ async def send_and_stream(thread_id: str, message: Message) -> Response:
 
 @app.get("/runs/{run_id}/events")
 async def events(run_id: str, after: int = 0, last_event_id: Annotated[int, Header()] = 0) -> Response:
-    """What the run says, as server-sent events. A browser that lost the connection comes back with Last-Event-ID."""
+    """Stream the events of a run as server-sent events. A browser reconnects with Last-Event-ID."""
     after = max(after, last_event_id)
     run = await app.state.journal.arun(run_id)
     if run.ended and after >= run.last_seq:
-        return Response(status_code=204)  # an EventSource then stops to come back
+        return Response(status_code=204)  # an EventSource then stops reconnecting
 
     async def lines() -> AsyncIterator[str]:
-        yield "retry: 1000\n\n"  # milliseconds, after a lost connection
+        yield "retry: 1000\n\n"  # milliseconds before the browser reconnects
         async for event in app.state.journal.afollow(run_id, after):
             yield f"id: {event.seq}\ndata: {json.dumps(event.to_dict())}\n\n"
 
@@ -222,29 +222,29 @@ async def events(run_id: str, after: int = 0, last_event_id: Annotated[int, Head
 
 @app.post("/runs/{run_id}/stop")
 async def stop(run_id: str, wait: bool = False) -> Any:
-    """Ask a run to stop, in whatever process it is; with `wait`, answer when its thread is settled."""
+    """Ask a run in any process to stop; with `wait`, respond when its thread is settled."""
     try:
         return await app.state.journal.astop(run_id, wait=wait, timeout=30)
-    except errors.RunAbandoned:  # the process that it was in has been killed
+    except errors.RunAbandoned:  # the process of the run was killed
         await app.state.journal.arecover(app.state.agent)
         return await app.state.journal.arun(run_id)
 
 
 @app.get("/runs/{run_id}")
 async def run(run_id: str) -> Any:
-    """Its status, its cause if it was cut off, and so on."""
+    """Return a run: its status, its cause if it was cut off, and so on."""
     return await app.state.journal.arun(run_id)
 
 
 @app.get("/threads/{thread_id}/runs")
 async def runs(thread_id: str) -> Any:
-    """The last runs of the thread: whether one is at work on it, and whether one that was asked for has come to be."""
+    """Return the last runs of the thread: the page looks for a running one, and for the run of its last message."""
     return await app.state.journal.aruns(thread_id, limit=10)
 
 
 @app.get("/threads/{thread_id}")
 async def thread(thread_id: str) -> Any:
-    """The conversation."""
+    """Return the messages of the thread."""
     state = await app.state.agent.aget_state({"configurable": {"thread_id": thread_id}})
     return [shown(message) for message in state.values.get("messages", [])]
 
@@ -255,7 +255,7 @@ def shown(message: BaseMessage) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         done = message.status == "success"
         return about | {"tool_call_id": message.tool_call_id, "done": done, "is_synthetic": is_synthetic(message)}
-    # A model may ask with a NaN, which JSON cannot hold: the page gets the word, as it does in events.
+    # The arguments of a tool call may hold NaN, which JSON cannot represent: send the string, as in events.
     calls = json.loads(json.dumps(getattr(message, "tool_calls", [])), parse_constant=str)
     return about | {"calls": calls, "reason": mark.get("reason")}
 

@@ -1,8 +1,9 @@
-"""A chat in Streamlit whose Stop button stops: `pip install streamlit`, `streamlit run examples/streamlit_chat.py`.
+"""A chat in Streamlit whose Stop button works: `pip install streamlit`, `streamlit run examples/streamlit_chat.py`.
 
-Streamlit runs this script from top to bottom for each click. It ends a script that is at work by an exception at its next
-`st` call. A graph that streams in the script waits for its node then, and the whole answer is kept. So the run is elsewhere:
-`start_run` begins it on an event loop in a thread of its own, and the script looks at the journal a few times a second.
+Streamlit runs this script from top to bottom for each click. It ends a running script with an exception, but only at the
+next `st` call. If a graph streamed in the script, LangGraph would wait for its node, and the thread would keep the whole
+answer. So `start_run` begins the run on an event loop in another thread, and the script reads the journal five times a
+second.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]
 
 
 class Backend:
-    """The agent and its runs, on an event loop that no rerun of the script ends."""
+    """The agent and its runs, on an event loop that survives reruns of the script."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -42,7 +43,7 @@ class Backend:
         self.do(self.open())
 
     def do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do something on the loop, and wait for it."""
+        """Run a coroutine on the loop, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     async def open(self) -> None:
@@ -50,19 +51,19 @@ class Backend:
         self.journal = await self.rooms.enter_async_context(RunJournal("runs.db"))
         graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer")
         self.agent = attach(graph.compile(checkpointer=saver, name="agent"), self.journal)
-        await self.journal.arecover(self.agent)  # what the process before this one left
+        await self.journal.arecover(self.agent)  # settles what an earlier process left
 
     def say(self, thread: RunnableConfig, text: str) -> None:
         """Begin a run. Raises `ThreadBusy` if another tab was faster."""
         given = {"messages": [HumanMessage(text, id=str(uuid4()))]}
-        self.do(start_run(self.agent, given, thread, stream_mode="messages"))  # which makes the model stream
+        self.do(start_run(self.agent, given, thread, stream_mode="messages"))  # "messages" makes the model stream
 
     def stop(self, run_id: str) -> None:
         """Stop a run, and wait until its partial answer is in the thread."""
         self.journal.stop(run_id, "stop", wait=True, timeout=30)
 
     def messages(self, thread: RunnableConfig, run: Run | None) -> list[BaseMessage]:
-        """The thread, and behind it what a run that is at work has said so far."""
+        """Return the messages of the thread, followed by what the running run has said so far."""
         said = self.journal.transcript(run.run_id) if run is not None else []
         ids = {message.id for message in said}
         there = self.agent.get_state(thread).values.get("messages", [])
@@ -71,7 +72,7 @@ class Backend:
 
 @st.cache_resource
 def backend() -> Backend:
-    """One for all tabs and reruns of this process."""
+    """Return the one backend of this process, for all tabs and reruns."""
     return Backend()
 
 
@@ -80,7 +81,7 @@ def running(thread_id: str) -> Run | None:
 
 
 def say(thread: RunnableConfig) -> None:
-    """Called when something was typed, before the page is drawn."""
+    """Send what the user typed. Streamlit calls this before it draws the page."""
     try:
         backend().say(thread, st.session_state.said)
     except errors.ThreadBusy:
@@ -89,7 +90,7 @@ def say(thread: RunnableConfig) -> None:
 
 @st.fragment(run_every=0.2)
 def conversation(thread: RunnableConfig, was_running: bool) -> None:
-    """All messages; drawn anew five times a second, so that nothing waits for the next token."""
+    """Draw all messages. Streamlit repeats this five times a second, so the script never waits for a token."""
     run = running(thread["configurable"]["thread_id"])
     for message in backend().messages(thread, run):
         with st.chat_message(message.type):
@@ -99,11 +100,11 @@ def conversation(thread: RunnableConfig, was_running: bool) -> None:
     if run is not None:
         st.button("Stop", key="stop", on_click=backend().stop, args=(run.run_id,))
     if (run is not None) != was_running:
-        st.rerun()  # the whole page: its input opens or closes
+        st.rerun()  # draw the whole page, because its input opens or closes
 
 
 if "thread" not in st.query_params:
-    st.query_params["thread"] = str(uuid4())  # in the address: a refresh comes back to it
+    st.query_params["thread"] = str(uuid4())  # in the address, so that a refresh returns to the thread
 thread: RunnableConfig = {"configurable": {"thread_id": st.query_params["thread"]}}
 busy = running(st.query_params["thread"]) is not None
 conversation(thread, busy)

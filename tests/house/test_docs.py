@@ -198,7 +198,9 @@ def test_a_python_that_is_too_old_is_refused_in_one_line(tmp_path: Path) -> None
     old, place = interpreter(tmp_path / "python3.9", is_enough=False), tmp_path / "environment"
     done = make("demo", f"PYTHON={old}", f"VENV={place}")
     said = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
-    assert said == [f"Python 3.10 or later is needed, and {old} is none. Name one: make demo PYTHON=python3.12"]
+    assert said == [
+        f"Python 3.10 or later is required, and {old} is older or missing. Choose one: make demo PYTHON=python3.12"
+    ]
     assert done.returncode != 0
     assert not place.exists()
 

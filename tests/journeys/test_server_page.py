@@ -110,7 +110,7 @@ def counts_up(text: str) -> list[int]:
 
 
 def test_stop_in_mid_answer(chat: Chat) -> None:
-    """What was read stays, also after a reload, and says that it was stopped; "Go on" goes on from there."""
+    """What was read stays, also after a reload, and says that it was stopped; "Continue" continues from there."""
     page = chat.page()
     send(page, "Count to 1000")
     seen = streams(page)
@@ -123,11 +123,11 @@ def test_stop_in_mid_answer(chat: Chat) -> None:
     page.reload()
     expect(page.locator(".ai .cut")).to_have_text("Stopped")
     assert answers(page).inner_text() == kept
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(answers(page)).to_have_count(2)
     at_rest(page)
     assert len(counts_up(" ".join(answers(page).all_inner_texts()))) == 1000
-    assert chat.server.thread()[2] == "human: Go on"
+    assert chat.server.thread()[2] == "human: Continue"
 
 
 def test_reload_in_mid_answer(chat: Chat) -> None:
@@ -143,7 +143,7 @@ def test_reload_in_mid_answer(chat: Chat) -> None:
     other.get_by_role("button", name="Stop", exact=True).click()
     for one in (page, other):
         expect(one.locator(".ai .cut")).to_have_text("Stopped")
-        expect(one.get_by_role("button", name="Go on")).to_be_visible()
+        expect(one.get_by_role("button", name="Continue")).to_be_visible()
     assert page.locator("#said").inner_text() == other.locator("#said").inner_text()
     counts_up(answers(page).inner_text())
     send(page, "hello")  # the other tab hears of it
@@ -162,7 +162,7 @@ def test_reload_while_a_tool_is_at_work(chat: Chat) -> None:
     expect(page.locator(".tool.done")).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator(".tool.bad")).to_contain_text("weather(Nowhere) \u2192 Interrupted while running (the user stopped")
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(answers(page)).to_have_text(["Looking.", "The others."])
     expect(page.locator(".tool")).to_have_count(3)  # Nowhere only: it knows of Rome
 
@@ -217,7 +217,7 @@ def test_a_message_while_an_answer_is_written(chat: Chat) -> None:
     expect(page.locator(".tool:not(.done):not(.bad)")).to_have_text("weather(Nowhere)")
     send(page, "hello")
     page.get_by_role("button", name="Send when it is done").click()
-    expect(page.get_by_role("status")).to_have_text("Waits for its turn.")
+    expect(page.get_by_role("status")).to_have_text("Waiting for the running answer.")
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator(".tool.bad")).to_contain_text("weather(Nowhere) \u2192 Interrupted while running")
     expect(answers(page).last).to_have_text("I have been given: human, ai (cut off), human, ai, tool, tool, human")
@@ -285,7 +285,7 @@ def test_what_waits_in_one_conversation_does_not_lock_another(chat: Chat) -> Non
     streams(page)
     send(page, "hello")
     page.get_by_role("button", name="Send when it is done").click()
-    expect(page.get_by_role("status")).to_have_text("Waits for its turn.")
+    expect(page.get_by_role("status")).to_have_text("Waiting for the running answer.")
     page.get_by_role("button", name="New conversation").click()
     expect(page.get_by_role("heading", name="Interrupt me.")).to_be_visible()
     page.get_by_role("button", name="Count to 100", exact=True).click()

@@ -78,5 +78,5 @@ def test_what_is_not_there_tells_no_path(server: Server, run_id: str, tmp_path_f
         assert home not in answer.text
         assert "runs.db" not in answer.text
         assert "sqlite" not in answer.text
-    assert answers[0].json() == {"detail": "There is no run unknown.", "run_id": "unknown"}
+    assert answers[0].json() == {"detail": "Run unknown does not exist.", "run_id": "unknown"}
     assert answers[3].json()["run_id"] == run_id
