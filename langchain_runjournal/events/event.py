@@ -15,23 +15,24 @@ from .vocabulary import DELTA, ENDINGS, KINDS, NO_DATA, Kind
 class _Fields:
     """The slots of an event, open for writing: only the journal itself fills them this way (see `thaw_events`)."""
 
-    __slots__ = ("_value", "at", "call_id", "kind", "run_id", "seq")
+    __slots__ = ("at", "bare", "call_id", "kind", "run_id", "seq")
 
     run_id: str
     kind: Kind
     call_id: str | None
     seq: int
     at: float
-    # What `data` is made of: a str stands for {"text": ...}, the one shape of nearly every event. It is kept bare because
-    # a dict for each of 100,000 tokens costs a third of the time and two thirds of the memory of reading them back.
-    _value: str | Mapping[str, Any]
+    # For this package only: what `data` is made of. A str stands for {"text": ...}, the one shape of nearly every event. It
+    # is kept bare because a dict for each of 100,000 tokens costs a third of the time and two thirds of the memory of
+    # reading them back.
+    bare: str | Mapping[str, Any]
 
     def __init__(
         self, run_id: str, kind: Kind, value: str | Mapping[str, Any], call_id: str | None, seq: int, at: float
     ) -> None:
         self.run_id = run_id
         self.kind = kind
-        self._value = value
+        self.bare = value
         self.call_id = call_id
         self.seq = seq
         self.at = at
@@ -84,7 +85,7 @@ class Event(_Fields):
         put = object.__setattr__
         put(self, "run_id", run_id)
         put(self, "kind", kind)
-        put(self, "_value", _bare(kind, data))
+        put(self, "bare", _bare(kind, data))
         put(self, "call_id", call_id)
         put(self, "seq", seq)
         put(self, "at", at)
@@ -92,15 +93,15 @@ class Event(_Fields):
     @property
     def data(self) -> Mapping[str, Any]:
         """What happened, as JSON values. Treat it as read-only: the event does not guard it."""
-        value = self._value
+        value = self.bare
         return {"text": value} if isinstance(value, str) else value
 
     @property
     def text(self) -> str:
         """The words that this delta adds to what the user sees; empty for any other event, and for arguments or thinking."""
-        if isinstance(self._value, str):
-            return self._value
-        return visible_text(self._value) if self.kind == DELTA else ""
+        if isinstance(self.bare, str):
+            return self.bare
+        return visible_text(self.bare) if self.kind == DELTA else ""
 
     def to_dict(self) -> dict[str, Any]:
         """The event as a plain dict for JSON, for an SSE frame or a log line.
@@ -108,7 +109,7 @@ class Event(_Fields):
         A strict parser accepts what `json.dumps` makes of it: JSON has no NaN and no infinity, so they are the strings
         "NaN", "Infinity" and "-Infinity", and any other object that JSON cannot hold is its repr.
         """
-        value = self._value
+        value = self.bare
         return {
             "run_id": self.run_id,
             "seq": self.seq,
@@ -125,7 +126,7 @@ class Event(_Fields):
         raise AttributeError(f"an Event cannot be changed: {name!r} stays")
 
     def _key(self) -> tuple[Any, ...]:
-        return self.run_id, self.seq, self.kind, self.at, self.call_id, self._value
+        return self.run_id, self.seq, self.kind, self.at, self.call_id, self.bare
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Event) else NotImplemented

@@ -61,7 +61,7 @@ def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:
         moments[-1],
         ",".join(str(b - a) for a, b in pairwise(moments)),
         encode_calls(calls),
-        ",".join(encode_value(event.kind, event._value) for event in events),
+        ",".join(encode_value(event.kind, event.bare) for event in events),
         tuple(event for event in events if event.kind in MARKS),
     )
 

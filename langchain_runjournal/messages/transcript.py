@@ -256,7 +256,7 @@ def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> lis
                     call_id = event.call_id
                     call = reader.call_of(event)
                     deltas = [] if call.closed else call.deltas
-                deltas.append(event._value)
+                deltas.append(event.bare)
         else:
             reader.read(event)
     return reader.said()

@@ -19,6 +19,8 @@ from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
 from ..events.segments import Segment
 
+__all__ = ["Owner", "Restoring", "Store", "StoredRun", "Synchronous", "open_store"]
+
 Synchronous = Literal["normal", "full"]
 
 
@@ -208,7 +210,7 @@ def open_store(
         return MemoryStore()
     from .sqlite import SqliteStore
 
-    path = _sqlite_path(text) if isinstance(target, str) else Path(text)  # a Path is never a URL
+    path = sqlite_path(text) if isinstance(target, str) else Path(text)  # a Path is never a URL
     return SqliteStore(path, synchronous=synchronous, busy_timeout=busy_timeout)
 
 
@@ -219,7 +221,8 @@ def _text(target: object) -> str:
     return text
 
 
-def _sqlite_path(text: str) -> Path:
+def sqlite_path(text: str) -> Path:
+    """Return the path of the SQLite file that a path or URL names. Raises `UnknownStore`."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)  # one letter is a Windows drive
     if scheme is None:
         return Path(text)

@@ -14,6 +14,8 @@ from ..events import run_state as _fold
 from ..events.segments import Segment, unpack
 from . import Owner
 
+__all__ = ["MemoryStore"]
+
 
 @dataclass(slots=True)
 class _Kept:

@@ -148,12 +148,12 @@ def _readable(run_id: str, events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _words_only(run_id: str, events: Sequence[Event]) -> Sequence[Event]:
-    return [event for event in _readable(run_id, events) if event.kind != DELTA or isinstance(event._value, str)]
+    return [event for event in _readable(run_id, events) if event.kind != DELTA or isinstance(event.bare, str)]
 
 
 def _can_be_told(run_id: str, event: Event) -> bool:
     if event.kind == DELTA:
-        return bool(plain([event._value], "?"))
+        return bool(plain([event.bare], "?"))
     if event.kind in _WITH_MESSAGE and not _is_message(event.data.get("message", _NO_MESSAGE)):
         return False
     try:

@@ -168,7 +168,7 @@ class _Reader:
         call = self._model(event, now)
         if self.over is not None or call.closed:
             return
-        value = event._value
+        value = event.bare
         call.deltas.append(value)
         call.times.append(now)
         self.worked, self.cut = now, None

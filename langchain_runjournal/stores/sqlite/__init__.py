@@ -38,6 +38,8 @@ from .file_watch import OpenFiles
 from .integrity import problems
 from .owners import Owners
 
+__all__ = ["SqliteStore"]
+
 TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""
 _REMEMBERED: Final = 10_000
