@@ -9,7 +9,7 @@ from typing import Any, Final
 from langchain_core.tools import BaseTool
 
 from ..errors import ExtraMissing
-from ..guard.cutoff_notes import tell
+from ..guard.cutoff_notes import add_notes
 from ._place import DemoFailed
 
 _KEYS: Final = {
@@ -47,7 +47,7 @@ def real_model(name: str, tools: Sequence[BaseTool]) -> Any:
 
 def tell_of_cuts(messages: Any) -> Any:
     """Told nothing, a model takes half an answer of its own for its choice."""
-    return tell(messages).messages
+    return add_notes(messages).messages
 
 
 def _hint(provider: str) -> str:

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MARK: Final = "runjournal"
-"""Where in `additional_kwargs` a message says that it comes from here."""
+"""The key of the mark in `additional_kwargs`."""
 
 
 def origin_of(message: Any) -> str | None:
-    """How a message came to be: partial, recovered or synthetic; None for one that is not of our making."""
+    """Return the origin of a message: partial, recovered, synthetic or note; None for one that has no mark of ours."""
     return origin_in(getattr(message, "additional_kwargs", None))
 
 
 def origin_in(kwargs: Any) -> str | None:
-    """The same, by the `additional_kwargs` of a message."""
+    """Return the origin that the `additional_kwargs` of a message name, or None."""
     origin = mark_in(kwargs).get("origin")
     return origin if isinstance(origin, str) else None
 
