@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .binary import written
@@ -107,10 +107,7 @@ def _plain(value: Any, depth: int, inside: tuple[_Message, _Path] | None) -> Any
             return [_plain(item, depth + 1, _below(inside, at)) for at, item in enumerate(value)]
     with contextlib.suppress(Exception):  # neither bytes nor a message that can be encoded: its repr follows
         return _plain(_json_of(value), depth + 1, inside)
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - the repr of a user's object may do anything
-        return f"<{type(value).__name__}>"
+    return _text(value, repr)
 
 
 def _float(value: float, inside: tuple[_Message, _Path] | None) -> Any:
@@ -143,7 +140,11 @@ def _key(key: Any) -> str:
         return {None: "null", True: "true", False: "false"}[key]
     if isinstance(key, float):
         return word_of(key) or float.__repr__(key)
+    return _text(key, str)
+
+
+def _text(value: object, form: Callable[[object], str]) -> str:
     try:
-        return str(key)
-    except Exception:  # noqa: BLE001 - the str of a user's object may do anything
-        return f"<{type(key).__name__}>"
+        return form(value)
+    except Exception:  # noqa: BLE001 - the repr and the str of a user's object may do anything
+        return f"<{type(value).__name__}>"

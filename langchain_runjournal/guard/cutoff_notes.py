@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..messages.causes import CAUSES_OF_ANSWER
-from ..messages.cut_calls import CUT_CAUSES
-from ..messages.marks import MARK, origin_of
-from ..messages.tool_pairs import is_ai, is_human, is_tool
+from ..messages.cut_answers import decided_in
+from ..messages.marks import MARK, new_mark, origin_of
+from ..messages.tool_pairs import end_of_results, is_ai, is_human
 from ..messages.tool_results import stable_id
 
 NOTE: Final = "note"
@@ -59,7 +59,7 @@ def add_notes(messages: list[Any]) -> Noted:
 
 def _results_say_so(partial: Any) -> bool:
     """Return whether the results of its calls say that the answer was cut off: see `messages/cut_answers.py`."""
-    return bool(partial.tool_calls) and partial.additional_kwargs[MARK].get("reason") in CUT_CAUSES
+    return bool(partial.tool_calls) and decided_in(partial.additional_kwargs) is not None
 
 
 def _note(partial: Any, quoted: bool = False) -> str:
@@ -92,7 +92,7 @@ def _with_note(message: Any, note: str) -> Any:
         # Some providers require the results of tools before any text.
         first = next((at for at, block in enumerate(content) if _kind(block) != "tool_result"), len(content))
         content = [*content[:first], {"type": "text", "text": note}, *content[first:]]
-    kwargs = {**message.additional_kwargs, MARK: {"v": 1, "origin": NOTE}}
+    kwargs = {**message.additional_kwargs, MARK: new_mark(NOTE)}
     return message.model_copy(update={"content": content, "additional_kwargs": kwargs})
 
 
@@ -104,11 +104,9 @@ def _stand_alone(out: list[Any], place: int) -> str | None:
     """Insert a separate message behind the answer at `place` and its results. Return the id of the answer."""
     from langchain_core.messages import HumanMessage
 
-    partial, behind = out[place], place + 1
-    while behind < len(out) and is_tool(out[behind]):
-        behind += 1
+    partial = out[place]
     note = _note(partial, quoted=True)
     id = stable_id("rjn-", f"{partial.id}|note" if partial.id else note)
-    out.insert(behind, HumanMessage(note, id=id, additional_kwargs={MARK: {"v": 1, "origin": NOTE}}))
+    out.insert(end_of_results(out, place), HumanMessage(note, id=id, additional_kwargs={MARK: new_mark(NOTE)}))
     given: str | None = partial.id
     return given

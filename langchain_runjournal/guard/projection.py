@@ -16,7 +16,7 @@ from ..messages import bridge as _bridge
 from ..messages import unended as _unended
 from ..messages.call_ids import with_ids
 from ..messages.marks import origin_of
-from ..messages.tool_pairs import PairedRequest, Pairing, is_ai, is_tool, walk
+from ..messages.tool_pairs import PairedRequest, Pairing, end_of_results, is_ai, is_tool, walk
 from ..messages.tool_requests import ASKING, Request, block_id, raw_calls
 from ..messages.tool_results import CallKnowledge, answer
 from . import cutoff_notes as _notes
@@ -215,11 +215,9 @@ class _Work:
         return [given] if given is not None and fate != "strip" else []
 
     def _report_moved(self, place: int, slots: list[PairedRequest]) -> None:
-        behind = place + 1
-        while behind < len(self.messages) and is_tool(self.messages[behind]):
-            behind += 1
+        end = end_of_results(self.messages, place)
         for slot in slots:
-            if slot.result is not None and slot.result > behind:
+            if slot.result is not None and slot.result > end:
                 self.actions.append(Action(kind="moved", id=slot.request.id, name=slot.request.name))
 
     def report_dropped(self, orphans: Orphans) -> None:

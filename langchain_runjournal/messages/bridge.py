@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.runnables.base import RunnableBindingBase
 
-from .marks import MARK
+from .marks import MARK, new_mark
 from .tool_pairs import is_human, is_tool
 from .tool_results import stable_id
 
@@ -81,6 +81,6 @@ def bridged(messages: Sequence[Any], places: Sequence[int]) -> list[Any]:
     out = list(messages)
     for place in reversed(places):
         id = stable_id("rjb-", f"{messages[place].id or place}|bridge")
-        mark = {"v": 1, "origin": "synthetic", "reason": "bridge"}
+        mark = new_mark("synthetic", reason="bridge")
         out.insert(place, AIMessage(TEXT, id=id, additional_kwargs={MARK: mark}))
     return out

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .tool_pairs import is_ai, is_tool
+from .tool_pairs import end_of_results, is_ai
 from .tool_requests import ASKING, block_id, raw_calls, unwrapped
 
 _ITEMS: Final = ("function_call", "custom_tool_call", "computer_call")
@@ -27,10 +27,7 @@ def with_ids(messages: Sequence[Any]) -> list[Any]:
         if not made:
             continue
         out[place] = _with_ids(message, made)
-        behind = place + 1
-        while behind < len(messages) and is_tool(messages[behind]):
-            behind += 1
-        results = [at for at in range(place + 1, behind) if not messages[at].tool_call_id]
+        results = [at for at in range(place + 1, end_of_results(messages, place)) if not messages[at].tool_call_id]
         if len(results) == len(made):
             for at, id in zip(results, made, strict=True):
                 out[at] = messages[at].model_copy(update={"tool_call_id": id})

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .cut_calls import CUT_CAUSES, Cut
-from .marks import MARK, origin_in
+from .marks import MARK, mark_in, origin_in, partial_mark
 from .message_data import Data
 from .tool_requests import Request, block_id, requested, unwrapped
 from .tool_results import CallKnowledge, answer, call_id_of
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 def cut_mark(cut: Cut, *, run_id: str | None = None, call_id: str | None = None) -> Data:
     """Return the mark of such a message, for `additional_kwargs["runjournal"]`."""
-    calls = [{"id": one.id, "name": one.name, "final": one.id not in cut.broken} for one in cut.calls]
-    mark: Data = {"v": 1, "origin": "partial", "reason": cut.cause, "run_id": run_id, "call_id": call_id, "calls": calls}
-    return {key: value for key, value in mark.items() if value is not None}
+    calls: list[Data] = [{"id": one.id, "name": one.name, "final": one.id not in cut.broken} for one in cut.calls]
+    return partial_mark(cut.cause, run_id, call_id, calls)
 
 
 def recorded_cut(fields: Mapping[str, Any], recorded: Any) -> Cut | None:
@@ -96,8 +95,8 @@ def decided_in(kwargs: Any) -> Mapping[str, Any] | None:
 
     `kwargs` are the `additional_kwargs` of the message. That guard has decided which of the calls run.
     """
-    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
-    return mark if isinstance(mark, Mapping) and mark.get("reason") in CUT_CAUSES else None
+    mark = mark_in(kwargs)
+    return mark if mark.get("reason") in CUT_CAUSES else None
 
 
 def answerable(cut: Cut) -> list[Request]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import InvalidArgument
-from .marks import MARK, origin_of
+from .marks import MARK, mark_in, origin_of
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -50,8 +50,8 @@ def _marked(message: Any, marker: str) -> Any:
 
 
 def _changes(content: Any, kwargs: Any, marker: str) -> dict[str, Any] | None:
-    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
-    if not isinstance(mark, Mapping) or mark.get("origin") != "partial" or "marker" in mark:
+    mark = mark_in(kwargs)
+    if mark.get("origin") != "partial" or "marker" in mark:
         return None
     return {"content": _with(content, marker), "additional_kwargs": {**kwargs, MARK: {**mark, "marker": marker}}}
 

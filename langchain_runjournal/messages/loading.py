@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..common import binary as _bytes
 from ..common import packed as _packed
 from . import forms as _forms
-from .marks import MARK, origin_of
+from .marks import MARK, mark_in, origin_of
 from .message_data import Data
 
 if TYPE_CHECKING:
@@ -63,6 +63,4 @@ def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
 
 def _marked(kwargs: Any, left_out: Mapping[str, str]) -> dict[str, Any]:
     kwargs = dict(kwargs or {})
-    mark = kwargs.get(MARK)
-    mark = {"v": 1, **mark} if isinstance(mark, Mapping) else {"v": 1}
-    return {**kwargs, MARK: {**mark, _packed.LEFT_OUT: dict(left_out)}}
+    return {**kwargs, MARK: {"v": 1, **mark_in(kwargs), _packed.LEFT_OUT: dict(left_out)}}

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from .content_blocks import SERVER_CALLS, in_one_form, is_hidden, is_result, paired, received
 from .content_blocks import THINKING as THINKING
-from .marks import MARK
+from .marks import MARK, partial_mark
 from .message_data import Data
 from .tool_requests import asking_blocks, unwrapped
 
@@ -46,19 +46,14 @@ def partial_message(
     content = _kept(answer.content, answer.metadata)
     if content is None:
         return None
-    mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
-    mark = {key: value for key, value in mark.items() if value is not None}
     calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in answer.calls]
-    if calls:
-        # The mark names the calls. As requests without a result, they would make the provider refuse the thread.
-        mark["calls"] = calls
     metadata: Data = {key: answer.metadata[key] for key in _KEPT_METADATA if key in answer.metadata}
     data = {
         "type": "ai",
         "content": content,
         "id": answer.id,
         "response_metadata": {**metadata, "finish_reason": "interrupted"},
-        "additional_kwargs": {MARK: mark},
+        "additional_kwargs": {MARK: partial_mark(reason, run_id, call_id, calls or None)},
     }
     return {"type": "ai", "data": data}
 

@@ -49,6 +49,14 @@ def is_tool(message: Any) -> bool:
     return message.type in ("tool", "ToolMessageChunk")
 
 
+def end_of_results(messages: Sequence[Any], place: int) -> int:
+    """Return the place right behind the message at `place` and the tool results that follow it directly."""
+    end = place + 1
+    while end < len(messages) and is_tool(messages[end]):
+        end += 1
+    return end
+
+
 def requests(message: Any) -> list[Request]:
     """Return the tool calls that a message asks for; none for a message that is not from a model."""
     return requested(vars(message)) if is_ai(message) else []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..common.packed import LEFT_OUT
 from .causes import CAUSES_OF_TURN
-from .marks import MARK, mark_in
+from .marks import MARK, mark_in, new_mark
 from .message_data import RUN_ID_PREFIX
 from .tool_requests import Request, asking_blocks, block_id
 
@@ -59,8 +59,7 @@ def answer(message: BaseMessage, request: Request, known: CallKnowledge, replace
     from langchain_core.messages import ToolMessage
 
     id = answer_id(message.id, request)
-    mark: dict[str, Any] = {"v": 1, "origin": "synthetic", "reason": known.state}
-    mark |= {"run_id": known.run_id, "call_id": call_id_of(message.id)}
+    mark = new_mark("synthetic", reason=known.state, run_id=known.run_id, call_id=call_id_of(message.id))
     if known.result is None:
         return ToolMessage(
             content=_content(message, request, known),
