@@ -2,7 +2,7 @@
 
 Rule: a later call of the same task, or any call of a later attempt of the whole task, replaces a failed call. Two branches
 of a graph inside of one task are not attempts of each other. A later call replaces an earlier one in the conversation only
-when it has a message or has shown something: until then, the last attempt that did stands. All readers of events ask
+when it has a message or has shown something: until then, the last attempt that did so stands. All readers of events ask
 `Attempts`.
 """
 
