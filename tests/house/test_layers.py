@@ -45,6 +45,7 @@ DOORS = {
 PURE_ROOMS = {"errors", "events", "messages", "timeline", "view"}
 PURE = {
     "capture.callback_data",
+    "common.arguments",
     "common.binary",
     "common.packed",
     "common.shared_values",
@@ -53,6 +54,7 @@ PURE = {
     "common.wording",
     "guard.cutoff_notes",
     "guard.projection",
+    "guard.repair",
     "guard.strip_requests",
     "journal.process_life",
     "journal.replay",

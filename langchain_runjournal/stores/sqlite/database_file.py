@@ -68,7 +68,7 @@ def _hint(reason: str) -> str:
 
 def prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
     """Make sure that the file is a journal of a version that we know, create or upgrade it. Returns its store id, and what
-    others might have done with it (see `_access.mend`)."""
+    others might have done with it (see `_access.remove_permissions`)."""
     # One at a time: nobody in this process may open a file that is just being created, see `_check_place`.
     with _preparing, translated(path):
         return _prepare(path, busy_timeout)
@@ -84,7 +84,7 @@ def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
         mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
         with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
             _check_owner(con, path)
-    exposed = _access.mend(path)  # not before: now it is known not to be somebody else's
+    exposed = _access.remove_permissions(path)  # not before: now it is known not to be somebody else's
     with closing(connect(path, busy_timeout)) as con:
         _check_owner(con, path)
         _set_wal(con, busy_timeout)
