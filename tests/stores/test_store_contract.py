@@ -56,15 +56,20 @@ class TestFaultyStoreAtRest(_OnDisk):
         return FaultyStore(super().open())
 
 
-def at_moment(number: int) -> Callable[..., object]:
+READS = ("stores/sqlite/store.py", "stores/sqlite/connections.py")
+"""Where the lines of a read stand."""
+
+
+def at_moment(number: int, seen: set[str]) -> Callable[..., object]:
     """A trace function that interrupts at the nth line, or return, in the store or in the locks of Python's library."""
     count = 0
 
     def trace(frame: FrameType, event: str, arg: object) -> object:
         nonlocal count
         path = frame.f_code.co_filename
-        if not path.endswith(("stores/sqlite/__init__.py", "threading.py")):
+        if not path.endswith((*READS, "threading.py")):
             return trace
+        seen.update(file for file in READS if path.endswith(file))
         # Python itself lets nothing come between a lock of its own and the body of its `with`, at either end.
         if event == "return" or (event == "line" and frame.f_lineno not in uninterrupted(path)):
             count += 1
@@ -82,10 +87,11 @@ def test_a_ctrl_c_at_any_moment_of_a_read_leaves_nothing_locked(db: Path, verb: 
     """Else the writer would wait for ever, and with it the close of the journal."""
     store = SqliteStore(db)
     numbers, interrupted = 0, True
+    seen: set[str] = set()
     with ThreadPoolExecutor(1) as other:
         while interrupted:
             numbers += 1
-            sys.settrace(at_moment(numbers))
+            sys.settrace(at_moment(numbers, seen))
             try:
                 store.read("r", 0, None) if verb == "read" else store.changed()
                 interrupted = False
@@ -94,6 +100,7 @@ def test_a_ctrl_c_at_any_moment_of_a_read_leaves_nothing_locked(db: Path, verb: 
             finally:
                 sys.settrace(None)
             assert other.submit(store.changed).result(timeout=30) > 0
-    assert numbers > 3, "the trace did not see the lines of a read"
+    assert seen == set(READS if verb == "read" else READS[1:]), "the trace did not see the lines of a read"
+    assert numbers > 3
     store.close()
     gc.collect()
