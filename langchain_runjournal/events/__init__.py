@@ -6,7 +6,7 @@ events, so nothing here may depend on a clock, a thread or a database.
 
 from __future__ import annotations
 
-from .event import Event, thaw_events, visible_text
+from .event import Event, compact_data, thaw_events, visible_text
 from .run import Run, with_events
 from .vocabulary import (
     CALLED,
@@ -42,6 +42,7 @@ __all__ = [
     "Kind",
     "Run",
     "RunStatus",
+    "compact_data",
     "thaw_events",
     "visible_text",
     "with_events",

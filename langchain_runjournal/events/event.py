@@ -158,6 +158,11 @@ def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:
     return data
 
 
+def compact_data(event: Event) -> str | Mapping[str, Any]:
+    """Return the data of an event without a copy: a str, if the event is a delta that holds nothing but that text."""
+    return event._value
+
+
 def visible_text(delta: Mapping[str, Any]) -> str:
     """The words among what a delta adds."""
     text, blocks = delta.get("text"), delta.get("blocks")

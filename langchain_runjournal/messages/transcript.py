@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..common.packed import copied
-from ..events import DELTA, Event, visible_text
+from ..events import DELTA, Event, compact_data, visible_text
 from .attempts import Attempts
 from .cut_answers import marked_as_cut
 from .message_data import Data
@@ -256,7 +256,7 @@ def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> lis
                     call_id = event.call_id
                     call = reader.call_of(event)
                     deltas = [] if call.closed else call.deltas
-                deltas.append(event._value)
+                deltas.append(compact_data(event))
         else:
             reader.read(event)
     return reader.said()

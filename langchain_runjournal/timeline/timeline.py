@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..events import DELTA, Event, Run
+from ..events import DELTA, Event, Run, compact_data
 from ..events import run_state as _fold
 from ..events.run_state import as_mapping
 from ..messages.attempts import Attempts
@@ -169,7 +169,7 @@ class _Reader:
         call = self._model(event, now)
         if self.over is not None or call.closed:
             return
-        value = event._value
+        value = compact_data(event)
         call.deltas.append(value)
         call.times.append(now)
         self.worked, self.stalled = now, None

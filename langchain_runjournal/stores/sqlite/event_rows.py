@@ -240,7 +240,7 @@ def tidy(con: sqlite3.Connection) -> None:
     # Deleted before they are written again, so that they take the same pages.
     con.execute("DELETE FROM live")
     for run, group in rows.items():
-        group[0] = Segment._make(group[0])._replace(run_id=f"number {run}")
+        group[0] = Segment(*group[0])._replace(run_id=f"number {run}")
         put_to_rest(con, run, group)
 
 
@@ -256,7 +256,7 @@ def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
             long = merge(pending)
             yield long
             pending, events, size = [], 0, 0
-            part = Segment._make(part)
+            part = Segment(*part)
             if not part.calls:  # it goes on with the call of the one before, which is now in another row
                 part = part._replace(calls=f"{part.first},{last_call(long.calls)}")
         pending.append(part)
