@@ -209,7 +209,7 @@ def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axi
         share = percent(min(1.0, max(ended - began, 0.0) / width))
         kind, words, title, inner = boxes[at]
         box = f'<span class="rj-bar {kind}" title="{safe(title)}" style="width:{share}">{inner}</span>'
-        # If there is no room for the label, the list of the calls has it.
+        # If the label does not fit, the list of the calls has it.
         ends = f"{' rj-ends' if left else ''}{' rj-tiny' if width < 0.05 else ' rj-tight' if width < 0.13 else ''}"
         where = f"left:{percent(min(begin, 0.996))};width:{percent(width)}"
         parts.append(f'<span class="rj-slot{ends}" style="{where}">{box}<span class="rj-label">{safe(words)}</span></span> ')

@@ -1,6 +1,6 @@
 """The creation of a journal: whole under another name, then linked to its path, so that no process ever sees half a journal.
 
-A process can be killed at any moment of that. Before the link there is no journal, and the next process creates its own. The
+A process can be killed at any moment of that. Before the link the path has no journal, and the next process creates one. The
 files that a killed process left beside it are removed when they are a minute old.
 """
 

@@ -110,8 +110,8 @@ def _check_place(path: Path) -> None:
     if not os.access(path.parent, os.W_OK):
         raise StoreNotWritable(path=str(path), reason=f"this user may not write to the directory {path.parent}")
     # Do not open an existing file here, not even to read its first bytes: closing it would release the locks of SQLite in
-    # this process, by which other processes see that the file is in use. The next process to close the file would then delete
-    # the -wal file that we use, and with it all that we write from then on.
+    # this process, by which other processes see that the file is in use. The next process to close the file would then
+    # delete the -wal file that we use, and with it all that we write from then on.
     if not os.path.lexists(path):
         try:
             make(path, _fill)

@@ -197,7 +197,7 @@ class AppendContract(StoreTests):
     def test_what_cannot_be_claimed(self) -> None:
         """A run that does not exist, a run at another epoch, and a run that has ended and is settled."""
         store = self.open()
-        assert not store.claim("nobody", "new", 1)
+        assert not store.claim("unknown", "new", 1)
         store.append("old", [row(deltas("r", 1))])
         assert not store.claim("r", "new", 2)
         store.append("old", [row([end("r", 2, status="interrupted", settled=False)])])

@@ -41,7 +41,7 @@ class BeginContract(StoreTests):
         store.begin(begun("a", "t"), ())
         other = self.open_again(store)
         assert not other.withdraw("a", "you")
-        assert not other.withdraw("nobody", "me")
+        assert not other.withdraw("unknown", "me")
         assert other.begin(begun("b", "t", "you"), ()) == ["a"]
         assert store.withdraw("a", "me")
         assert not store.withdraw("a", "me")

@@ -65,7 +65,7 @@ class RunsContract(StoreTests):
         assert ids("even") == ["r2", "r0"]
         assert ids("even", RunStatus.RUNNING) == ["r0"]
         assert ids(status=RunStatus.COMPLETED) == ["r2"]
-        assert ids("nobody's") == []
+        assert ids("unknown") == []
         assert [run.last_seq for run in store.runs(thread_id=None, status=None, limit=None)] == [1, 2, 1, 1]
 
     def test_what_is_to_be_settled_is_listed_in_order(self) -> None:
@@ -84,7 +84,7 @@ class RunsContract(StoreTests):
             data = {"thread_id": "even" if number % 2 == 0 else "odd"}
             store.append("me", [row([Event(run_id=f"r{number}", kind="run.start", data=data, seq=1, at=at)])])
         assert other.begin(begun("r6", "even", "you"), ("r0", "r2", "r4")) == []
-        assert (ids(), ids("odd"), ids("nobody's")) == ([f"r{number}" for number in range(7)], ["r1", "r3", "r5"], [])
+        assert (ids(), ids("odd"), ids("unknown")) == ([f"r{number}" for number in range(7)], ["r1", "r3", "r5"], [])
         store.append("me", [row([end("r0", 2)]), row([end("r1", 2, status="interrupted", settled=False)])])
         store.append("me", [row([end("r2", 2, status="failed", settled=False, given_up=True, problem="moved_on")])])
         store.append("me", [row(numbered("r3", ["run.pause"], 2))])
@@ -108,7 +108,7 @@ class RunsContract(StoreTests):
         store.learn("g", ["b", "a"])
         other = self.open_again(store)
         other.learn("g", ["c"])
-        assert (store.learned("g"), other.learned("h"), store.learned("nobody's")) == ({"a", "b", "c", "ü"}, {"z"}, set())
+        assert (store.learned("g"), other.learned("h"), store.learned("unknown")) == ({"a", "b", "c", "ü"}, {"z"}, set())
 
     def test_facts_about_graphs_outlive_all_runs(self) -> None:
         """`prune` deletes runs and leaves facts."""
@@ -139,7 +139,7 @@ class RunsContract(StoreTests):
         """The first cause stays; `stops` returns it to the owner; a run that has ended accepts no request."""
         store = self.open()
         store.append("me", [row(deltas("r", 1)), row(deltas("s", 1))])
-        assert store.request_stop("nobody", "stop") is None
+        assert store.request_stop("unknown", "stop") is None
         asked = self.open_again(store)
         first = asked.request_stop("r", "timeout")
         second = asked.request_stop("r", "stop")
@@ -228,9 +228,9 @@ class RunsContract(StoreTests):
         )
         store.append("you", [row([end("unsettled", 1, status="failed", settled=False)])])
         other = self.open_again(store)
-        assert other.delete(["nobody's"]) == []
+        assert other.delete(["unknown"]) == []
         assert other.delete([]) == []
-        gone = other.delete(["running", "nobody's", "old", "paused", "unsettled", "old"])
+        gone = other.delete(["running", "unknown", "old", "paused", "unsettled", "old"])
         assert gone == ["running", "old", "paused", "unsettled"]
         for one in (store, other):
             assert all(one.read(run_id, 0, None) == [] and one.run(run_id) is None for run_id in gone)
