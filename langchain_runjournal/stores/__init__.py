@@ -17,7 +17,23 @@ from urllib.parse import unquote, urlsplit
 from ..common.arguments import choice
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
-from ..events.segments import Segment
+from ..events.run_state import advance, shown
+from ..events.run_state import begin as new_run
+from ..events.segments import Segment, unpack
+
+__all__ = [
+    "Owner",
+    "Restoring",
+    "Segment",
+    "Store",
+    "StoredRun",
+    "Synchronous",
+    "advance",
+    "new_run",
+    "open_store",
+    "shown",
+    "unpack",
+]
 
 Synchronous = Literal["normal", "full"]
 

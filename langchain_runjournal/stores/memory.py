@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ..errors import RunFenced, SeqGap, StoreClosed
 from ..events import Event, Run, RunStatus
-from ..events import run_state as _fold
-from ..events.segments import Segment, unpack
-from . import Owner
+from . import Owner, Segment, advance, new_run, shown, unpack
+
+__all__ = ["MemoryStore"]
 
 
 @dataclass(slots=True)
@@ -63,12 +63,12 @@ class MemoryStore:
     def _keep(self, owner_id: str, segment: Segment) -> None:
         kept = self._kept.get(segment.run_id)
         if kept is None:
-            run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, owner_id), epoch=segment.epoch)
+            run = replace(new_run(segment.run_id, segment.t0 / 1000, owner_id), epoch=segment.epoch)
             kept = self._kept[segment.run_id] = _Kept(run)
         last = kept.run.last_seq
         for mark in segment.marks:
             if mark.seq > last:
-                kept.run = _fold.advance(kept.run, mark)
+                kept.run = advance(kept.run, mark)
         kept.events += unpack(segment, after=last)
         kept.run = replace(kept.run, last_seq=max(last, segment.last))
 
@@ -105,7 +105,7 @@ class MemoryStore:
         """Return the run, or None."""
         with self._open():
             kept = self._kept.get(run_id)
-            return _fold.shown(kept.run) if kept else None
+            return shown(kept.run) if kept else None
 
     def owner_of(self, run_id: str) -> str | None:
         """Return the owner that may append to a run."""
@@ -117,7 +117,7 @@ class MemoryStore:
         """Return the runs that match, newest first."""
         with self._open():
             found = [
-                _fold.shown(kept.run)
+                shown(kept.run)
                 for kept in reversed(self._kept.values())
                 if thread_id in (None, kept.run.thread_id) and status in (None, kept.run.status)
             ]
@@ -127,7 +127,7 @@ class MemoryStore:
         """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""
         with self._open():
             runs = [kept.run for kept in self._kept.values() if thread_id in (None, kept.run.thread_id)]
-            return [_fold.shown(run) for run in runs if not run.done and run.status != RunStatus.PAUSED]
+            return [shown(run) for run in runs if not run.done and run.status != RunStatus.PAUSED]
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
         """Note the request to stop the run."""
@@ -138,7 +138,7 @@ class MemoryStore:
             if not kept.run.ended and kept.run.stop is None:
                 kept.run = replace(kept.run, stop=cause)
                 self._version += 1
-            return _fold.shown(kept.run)
+            return shown(kept.run)
 
     def stops(self, owner_id: str) -> dict[str, str]:
         """Return the pending stop requests for the live runs of `owner_id`: `{run_id: cause}`."""

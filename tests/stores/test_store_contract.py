@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
@@ -14,6 +15,7 @@ from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, StoreContract
 from tests.journal.test_spool import Interrupt, uninterrupted
+from tests.support.imports import imports
 
 
 class TestMemoryStore(StoreContract):
@@ -104,3 +106,12 @@ def test_a_ctrl_c_at_any_moment_of_a_read_leaves_nothing_locked(db: Path, verb: 
     assert numbers > 3
     store.close()
     gc.collect()
+
+
+def test_a_store_can_be_written_with_public_names() -> None:
+    """The store in memory, which authors of stores copy, imports nothing else from the package."""
+    used = [one for one in imports() if one.importer == "stores.memory"]
+    assert {one.imported for one in used} == {"errors", "events", "stores"}
+    for one in used:
+        module = import_module(f"langchain_runjournal.{one.imported}")
+        assert one.name in getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")]), one
