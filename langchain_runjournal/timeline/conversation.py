@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from ..events import Event, Run
 from ..events.run_state import as_mapping
+from ..messages.cut_answers import known_of, recorded_cut
+from ..messages.cut_calls import Cut
 from ..messages.marks import MARK
 from ..messages.plain_text import Asked, asked_of, text_of, thinking_of
 from ..messages.tool_requests import Request, requested
@@ -105,7 +107,9 @@ def displayed_messages(
 def _displayed_messages(
     run: Run, events: Sequence[Event], settled: Sequence[tuple[int, Mapping[str, Any]]], tools: Mapping[str, Fact]
 ) -> tuple[DisplayedMessage, ...]:
-    call_of = {id(one.data.get("message")): str(one.call_id) for one in events if one.kind == "llm.ai.response"}
+    answered = [one for one in events if one.kind == "llm.ai.response"]
+    call_of = {id(one.data.get("message")): str(one.call_id) for one in answered}
+    cuts = {one.data["message"]["data"].get("id"): one.data.get("cut") for one in answered}
     wrote = _Settled(settled)
     placed: list[tuple[int, DisplayedMessage]] = []
     asked: dict[str, tuple[Mapping[str, Any], Request]] = {}
@@ -125,7 +129,8 @@ def _displayed_messages(
         placed.append((_place(wrote, written), shown))
     for filled, (fields, request) in asked.items():
         if wrote.take(filled) is not None:
-            placed.append((wrote.places[filled], _written_result(run, fields, request, wrote, tools)))
+            cut = recorded_cut(fields, cuts.get(fields.get("id")))
+            placed.append((wrote.places[filled], _written_result(run, fields, request, wrote, tools, cut)))
     _find_left(placed, wrote)
     # A settlement adds at the end what it does not insert.
     placed.sort(key=lambda one: one[0])
@@ -143,12 +148,19 @@ def _place(wrote: _Settled, id: str | None) -> int:
 
 
 def _written_result(
-    run: Run, fields: Mapping[str, Any], request: Request, wrote: _Settled, tools: Mapping[str, Fact]
+    run: Run,
+    fields: Mapping[str, Any],
+    request: Request,
+    wrote: _Settled,
+    tools: Mapping[str, Fact],
+    cut: Cut | None,
 ) -> DisplayedMessage:
     """Return the result that a settlement wrote for a request that had no result in the events before it."""
     id = answer_id(fields.get("id"), request)
     fact, seq = tools.get(str(request.id)), wrote.seqs[id]
     now = _known(fact, seq, run.run_id, run.cause or ("error" if run.error else None))
+    if cut is not None and now.state == "never_started":
+        now = known_of(request.id, cut)
     is_synthetic, text = wrote.origins[id] == "synthetic", ""
     if is_synthetic:
         message: Any = _Asking(fields)
@@ -187,18 +199,19 @@ def _displayed(message: Mapping[str, Any], call_id: str | None, written: str | N
     elif written == "recovered":
         origin = "recovered"
     reason, name = mark.get("reason"), fields.get("name")
+    asked = asked_of(fields) if kind == "ai" else ()
     return DisplayedMessage(
         kind=kind,
         origin=origin,
         text=text_of(fields.get("content")),
         thinking=thinking_of(fields.get("content"), fields.get("additional_kwargs")),
-        asked=asked_of(fields) if kind == "ai" else (),
+        asked=asked,
         reason=reason if isinstance(reason, str) else None,
         call_id=mark.get("call_id") if isinstance(mark.get("call_id"), str) else call_id,
         tool_call_id=tool_call_id if isinstance(tool_call_id, str) else None,
         name=name if isinstance(name, str) else None,
         failed=fields.get("status") == "error",
-        dropped=tuple(_dropped(mark.get("calls"))),
+        dropped=() if asked else tuple(_dropped(mark.get("calls"))),
     )
 
 

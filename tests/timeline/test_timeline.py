@@ -410,6 +410,23 @@ def test_what_a_made_up_result_says(given: tuple[str, ...], state: str, words: s
     assert words in last.text
 
 
+def test_a_synthetic_result_says_that_the_answer_was_cut_off_in_its_request() -> None:
+    """As the thread has it: the request that was cut, and the one beside it. Both are part of the thread."""
+    story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2"))
+    asking = story.events.pop()
+    story.add("llm.ai.response", {**asking.data, "cut": {"cause": "length", "calls": ["c2"]}}, "m")
+    written = [(made_up("m", at, f"c{at + 1}"), "tool", "synthetic") for at in (0, 1)]
+    line = story.add("run.settled", settled(*written)).ends("interrupted", "stop").line
+    assert [(one.kind, one.state) for one in line.messages] == [
+        ("human", None),
+        ("ai", None),
+        ("tool", "beside_cut"),
+        ("tool", "cut"),
+    ]
+    assert [len(line.messages[1].asked), line.messages[1].dropped] == [2, ()]
+    assert "the answer ran into its token limit inside this call" in line.messages[3].text
+
+
 def test_a_late_result_takes_the_place_of_the_made_up_one() -> None:
     """The truth in one place, as in the thread."""
     story = Story().begin().answers("m", "Looking. ", tools=("c1",)).starts("c1")
