@@ -187,17 +187,20 @@ class Store(Protocol):
         """Return all facts about a graph."""
 
     def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
-        """Make `holder` the holder of a thread, if it has none or has `instead_of`. Returns the holder that it has then.
+        """Make `holder` the holder of a thread, if it has none or `instead_of`. Return its holder.
 
-        So that one settlement at a time writes the thread, among all processes. A holder is an id of an owner, a space and a
-        number. A store without this verb, `holder` and `release` is fine: then two processes do not exclude each other.
+        With it, one settlement at a time writes a thread, among all processes. A holder is the id of an owner, a space and a
+        number. A store may lack `hold`, `holder` and `release`: then two processes do not exclude each other.
         """
 
     def holder(self, thread_id: str) -> str | None:
-        """The holder of a thread. Asked before each superstep of a settlement, also while the store cannot be written."""
+        """Return the holder of a thread, or None.
+
+        A settlement calls it before each superstep, also while the store cannot be written.
+        """
 
     def release(self, thread_id: str, holder: str) -> None:
-        """A thread has no holder any more, if it has this one."""
+        """Remove the holder of a thread, if it is this one."""
 
     def changed(self) -> int:
         """Return a number that changes when another writer has written. Cheap enough for 100 calls a second."""

@@ -208,19 +208,19 @@ class MemoryStore:
             return set(self._facts.get(graph, ()))
 
     def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
-        """Make `holder` the holder of a thread, if it has none or has `instead_of`."""
+        """Make `holder` the holder of a thread, if it has none or `instead_of`. Return its holder."""
         with self._open():
             if self._holders.get(thread_id) in (None, instead_of):
                 self._holders[thread_id] = holder
             return self._holders[thread_id]
 
     def holder(self, thread_id: str) -> str | None:
-        """The holder of a thread."""
+        """Return the holder of a thread, or None."""
         with self._open():
             return self._holders.get(thread_id)
 
     def release(self, thread_id: str, holder: str) -> None:
-        """A thread has no holder any more, if it has this one."""
+        """Remove the holder of a thread, if it is this one."""
         with self._open():
             if self._holders.get(thread_id) == holder:
                 del self._holders[thread_id]

@@ -13,7 +13,7 @@ from ...errors import RunFenced, SeqGap, StoreCorrupt
 from ...events import Run
 from ...events import run_state as _fold
 from ...events.segments import Damaged, Segment, last_call, merge, pack, trim, unpack
-from .run_rows import LAST_SEGMENT, RUN, missing, run_of, run_row
+from .run_rows import RUN, last_seq, missing, run_of, run_row
 
 _LONG_ROW: Final = 500
 _ROW_BYTES: Final = 25  # of a row, besides its text
@@ -42,7 +42,6 @@ _WITHDRAW: Final = (
 )
 _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
 _CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
-_LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
 CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
 )
@@ -153,11 +152,7 @@ class Batch:
             self.begun.add(segment.run_id)
             return Known(_insert_run(self._con, run), self._owner_id, segment.epoch, 0)
         self.adopted.add(segment.run_id)
-        last = self._con.execute(_LAST_IN_LIVE, (row[9],)).fetchone()[0]
-        if last is None:
-            found = self._con.execute(LAST_SEGMENT, (row[9],)).fetchone()
-            last = found[0] if found else 0
-        return Known(row[9], row[3], row[4], last)
+        return Known(row[9], row[3], row[4], last_seq(self._con, row[9]))
 
     def _leave_gap(self, known: Known, run_id: str, first: int) -> None:
         """Skip missing events, if the caller allows gaps. `Run.lost` counts them."""

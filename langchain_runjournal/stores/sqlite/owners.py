@@ -12,7 +12,7 @@ from typing import Final
 
 from .. import Owner, StoredRun
 from .connections import Connections
-from .run_rows import LAST_SEGMENT, LASTS, missing
+from .run_rows import last_seq, lasts_in_live, missing
 
 _BURY: Final = (
     "INSERT OR REPLACE INTO facts (name, value) SELECT 'deleted ' || owner_id || ' ' || run_id, beats"
@@ -67,13 +67,10 @@ class Owners(Connections):
         """Return owner, epoch and last event of these runs."""
         found = {}
         with self._snapshot() as con:
-            lasts: dict[int, int] = dict(con.execute(LASTS).fetchall())
+            lasts = lasts_in_live(con)
             for run_id in run_ids:
                 for run, owner, epoch, rest in con.execute(_STORED, (run_id,)).fetchall():
-                    last = lasts.get(run)
-                    if last is None:
-                        row = con.execute(LAST_SEGMENT, (run,)).fetchone()
-                        last = row[0] if row else 0
+                    last = last_seq(con, run, lasts)
                     # A run that lost no events has no gap.
                     gaps = tuple(missing(con, run, 1, last)) if '"lost"' in rest else ()
                     found[run_id] = StoredRun(owner, epoch, last, gaps)

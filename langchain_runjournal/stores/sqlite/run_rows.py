@@ -37,12 +37,13 @@ UNSETTLED: Final = {
     )
     for of_thread in (False, True)
 }
-LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
+_LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 _RANGES: Final = (
     "SELECT first, last FROM segments WHERE run = :run AND last >= :first AND first <= :last"
     " UNION ALL SELECT first, last FROM live WHERE run = :run AND last >= :first AND first <= :last ORDER BY first"
 )
-LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
+_LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
+_LASTS_IN_LIVE: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _NUMBERED: Final = f"SELECT {RUN} FROM runs WHERE run = ?"
 _ID: Final = "SELECT run_id FROM runs WHERE run = ?"
 _Why = dict[str, str]
@@ -98,18 +99,29 @@ def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tup
     The runs have their last seq, which their row does not: the store would have to write it with every batch.
     """
     rows, damaged = _rows(con, sql, values)
-    lasts: dict[int, int] = dict(con.execute(LASTS).fetchall()) if rows else {}
+    lasts = lasts_in_live(con) if rows else {}
     runs = []
     for row in rows:
-        last = lasts.get(row[9])
-        if last is None:
-            found = con.execute(LAST_SEGMENT, (row[9],)).fetchone()
-            last = found[0] if found else 0
+        last = last_seq(con, row[9], lasts)
         try:
             runs.append(_fold.shown(run_of(row, last)))
         except (TypeError, ValueError) as exc:
             damaged[str(row[0])] = str(exc)
     return runs, damaged
+
+
+def lasts_in_live(con: sqlite3.Connection) -> dict[int, int]:
+    """Return the last seq in `live` of each run that has rows there, by row number. One pass serves many runs."""
+    return dict(con.execute(_LASTS_IN_LIVE).fetchall())
+
+
+def last_seq(con: sqlite3.Connection, run: int, lasts: Mapping[int, int] | None = None) -> int:
+    """Return the last seq of a run, given by row number. Events in `live` are newer than those in `segments`."""
+    last = con.execute(_LAST_IN_LIVE, (run,)).fetchone()[0] if lasts is None else lasts.get(run)
+    if last is None:
+        found = con.execute(_LAST_SEGMENT, (run,)).fetchone()
+        last = found[0] if found else 0
+    return int(last)
 
 
 def missing(con: sqlite3.Connection, run: int, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -118,10 +118,10 @@ class RunsContract(StoreTests):
         assert store.prune(before=None, keep_last=0) == ["r"]
         assert store.learned("g") == {"a"}
 
-    # --- who settles a thread -----------------------------------------------------------------------------------------
+    # --- the holder of a thread ---------------------------------------------------------------------------------------
 
     def test_a_thread_has_one_holder(self) -> None:
-        """The first caller of `hold` gets it, another one only in place of the holder that it names; `release` removes one's own."""
+        """The first caller of `hold` gets it, another one only in place of the holder that it names."""
         store = self.open()
         other = self.open_again(store)
         assert store.holder("t") is None
