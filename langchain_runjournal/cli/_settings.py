@@ -20,7 +20,7 @@ from rich.text import Text
 from ..common.wording import plural
 from ..errors import StoreCorrupt, UnknownStore
 from ..journal.run_journal import RunJournal
-from ..stores import _sqlite_path
+from ..stores import path_of
 from ._words import one_line, to_json
 
 DEFAULT: Final = "runs.db"
@@ -141,7 +141,7 @@ class Settings:
         if url.strip() == ":memory:":
             raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
         try:
-            path = _sqlite_path(url)
+            path = path_of(url)
         except UnknownStore as exc:
             instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db"
             raise click.UsageError(f"{url!r} names no journal: {exc.reason}. {instead}") from exc

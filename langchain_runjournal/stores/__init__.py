@@ -10,9 +10,10 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
+from types import ModuleType
+from typing import Final, Literal, NamedTuple, Protocol
 
 from ..common.arguments import choice
 from ..errors import InvalidArgument, UnknownStore
@@ -31,6 +32,7 @@ __all__ = [
     "advance",
     "new_run",
     "open_store",
+    "path_of",
     "shown",
     "unpack",
 ]
@@ -228,7 +230,7 @@ _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name
 def open_store(
     target: str | os.PathLike[str] | Store, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0
 ) -> Store:
-    """The store for a path or URL; a store that is open already is returned as it is."""
+    """Return the store for a path or URL; a store that is open already is returned as it is."""
     if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
         return target
@@ -238,10 +240,12 @@ def open_store(
         from .memory import MemoryStore
 
         return MemoryStore()
-    from .sqlite import SqliteStore
+    if not isinstance(target, str):  # a path is never a URL
+        from .sqlite import SqliteStore
 
-    path = _sqlite_path(text) if isinstance(target, str) else Path(text)  # a Path is never a URL
-    return SqliteStore(path, synchronous=synchronous, busy_timeout=busy_timeout)
+        return SqliteStore(Path(text), synchronous=synchronous, busy_timeout=busy_timeout)
+    store: Store = _module_of(text).open_url(text, synchronous=synchronous, busy_timeout=busy_timeout)
+    return store
 
 
 def _text(target: object) -> str:
@@ -251,15 +255,22 @@ def _text(target: object) -> str:
     return text
 
 
-def _sqlite_path(text: str) -> Path:
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)  # one letter is a Windows drive
-    if scheme is None:
-        return Path(text)
-    name = scheme[1].lower()
-    if name != "sqlite":
-        raise UnknownStore(url=text, reason=f"this version has no store for the scheme {name!r}")
-    parts = urlsplit(text)
-    path = unquote(parts.path)
-    if not text.lower().startswith("sqlite:///") or path in ("", "/") or parts.query or parts.fragment:
-        raise UnknownStore(url=text, reason="a SQLite URL has three slashes, an absolute path, and nothing more")
-    return Path(path)
+def path_of(url: str) -> Path:
+    """Return the file that a path or a URL names. Raises `UnknownStore`."""
+    path: Path = _module_of(url).path_of(url)
+    return path
+
+
+def _module_of(url: str) -> ModuleType:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", url)  # one letter is a Windows drive
+    name = scheme[1].lower() if scheme else "sqlite"  # without a scheme, it is a path
+    if name not in _MODULES:
+        raise UnknownStore(url=url, reason=f"this version has no store for the scheme {name!r}")
+    return import_module(_MODULES[name])
+
+
+_MODULES: Final = {"sqlite": f"{__name__}.sqlite"}
+"""The scheme of a URL -> the module of its store, imported at the first use: it may need a driver that is not installed.
+
+The module has `open_url(url, *, synchronous, busy_timeout)` and `path_of(url)`.
+"""
