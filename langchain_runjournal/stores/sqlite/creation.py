@@ -39,9 +39,8 @@ def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
         os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             with closing(sqlite3.connect(fresh, isolation_level=None)) as con:
-                con.execute(
-                    "PRAGMA journal_mode = MEMORY"
-                ).fetchone()  # no process would look for a journal file of the temporary name
+                # No journal file on disk: no process would look for one of the temporary name.
+                con.execute("PRAGMA journal_mode = MEMORY").fetchone()
                 fill(con)
             os.link(fresh, path)
             return None
