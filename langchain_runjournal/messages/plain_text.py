@@ -70,38 +70,21 @@ def asked_of(fields: Mapping[str, Any]) -> tuple[Asked, ...]:
 
 
 def streamed(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> tuple[Any, tuple[Asked, ...]]:
-    """Return the content that the deltas of a call add up to, and the tool calls that it was asking for."""
-    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
-        try:
-            found = Streamed(some, call_id)
-            return found.content, tuple(_asked(call) for call in _mappings(found.calls))
-        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
-            continue
-    return "", ()
+    """Return the content that the deltas of a call add up to, and its tool requests; nothing if the deltas are not such as
+    the journal records."""
+    try:
+        found = Streamed(deltas, call_id)
+        return found.content, tuple(_asked(call) for call in _mappings(found.calls))
+    except Exception:  # noqa: BLE001 - a program may append deltas that hold any JSON
+        return "", ()
 
 
 def shows(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> bool:
-    """Return whether the deltas of a call add up to anything that is kept of it when it is cut off."""
-    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
-        try:
-            return partial_message(Streamed(some, call_id), reason="") is not None
-        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
-            continue
-    return False
-
-
-def plain(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> list[str | Mapping[str, Any]]:
-    """Return the deltas that can be read at all."""
-    return [delta for delta in deltas if isinstance(delta, str) or _is_readable(delta, call_id)]
-
-
-def _is_readable(delta: Mapping[str, Any], call_id: str) -> bool:
+    """Return whether the deltas of a call add up to anything that the journal keeps if the call is cut off."""
     try:
-        found = Streamed([delta], call_id)
-        _ = found.content, found.calls
-    except Exception:  # noqa: BLE001 - a delta that cannot be read is left out
+        return partial_message(Streamed(deltas, call_id), reason="") is not None
+    except Exception:  # noqa: BLE001 - as above
         return False
-    return True
 
 
 def _asked(call: Mapping[str, Any]) -> Asked:
