@@ -191,7 +191,8 @@ def named_in(room: str) -> set[str]:
     """The modules that a section names: in the first column of its tables, and beside a directory in the whole row."""
     table = rows(section(room).partition("\n### ")[0])
     cells = ["".join(row) if row[0].endswith("/`") else row[0] for row in table]
-    return {name.rstrip("/") for name in names("".join(cells) if cells else section(room))}
+    found = names("".join(cells) if cells else section(room))
+    return {name.rstrip("/") for name in found if re.fullmatch(r"[a-z0-9_/]+", name)}
 
 
 @pytest.mark.parametrize("module", [one for one in modules() if in_room(one)])
