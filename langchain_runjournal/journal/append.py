@@ -14,13 +14,13 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ..common.clock import Clock
 from ..errors import RunFenced, RunJournalError
-from ..events import DELTA, MARKS, Event, Kind
-from ..events.encoding import encode_value
+from ..events import DELTA, MARKS, NO_DATA, Event, Kind
+from ..events.encoding import encode_text, encode_value
 from .complaints import Complaints
 from .deleted_runs import Buried
 from .overflow import Entry, Overflow
@@ -74,19 +74,35 @@ class Appender:
     def append(self, event: Event) -> None:
         """See `RunJournal.append`."""
         try:
-            value, kind = event.bare, event.kind
-            form = TEXT if isinstance(value, str) else VALUE
             at = round(event.at * 1000) if event.at else None
-            self.add(event.run_id, event.call_id, kind, form, encode_value(kind, value), at)
+            self.record(event.run_id, event.call_id, event.kind, event.bare, None, at)
         except Exception:
             # Whatever it was, the agent goes on; the next barrier tells.
             self.miss()
             is_event = issubclass(type(event), Event)
             logger.error(_NOT_KEPT if is_event else _NO_EVENT, event, exc_info=is_event)
 
-    def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str, at: int | None = None) -> None:
-        """What `append` does, of an event whose data is JSON already, as `encode_value` makes it. May raise."""
-        raw = json.encode()
+    def record(
+        self,
+        run_id: str,
+        call: str | None,
+        kind: Kind,
+        data: str | Mapping[str, Any] | None,
+        written: str | None = None,
+        at: int | None = None,
+    ) -> None:
+        """Make an event of `data`. Every event passes here while it is data: `redaction` overrides this. May raise.
+
+        `data`: a str is the text of a delta. `written`: the JSON of the data, as `encode_value` makes it, from a caller
+        that has it already; `data` may be None then.
+        """
+        if written is not None:
+            type_ = VALUE
+        elif type(data) is str:
+            type_, written = TEXT, encode_text(data)
+        else:
+            type_, written = VALUE, encode_value(kind, data or NO_DATA)
+        raw = written.encode()
         if at is None:
             at = self._wall()
         with self._lock:
@@ -95,17 +111,21 @@ class Appender:
                 return
             if self._inside:
                 # Kept when the outer append of this thread returns, which is before this one can be observed to have.
-                self._nested.append(Entry(run_id, kind, call, at, type, json))
+                self._nested.append(Entry(run_id, kind, call, at, type_, written))
                 return
             try:
                 self._inside = True
-                if self._overflow or not self._place(run_id, kind, call, at, type, json, raw):
-                    self._keep_for_later(Entry(run_id, kind, call, at, type, json))
+                if self._overflow or not self._place(run_id, kind, call, at, type_, written, raw):
+                    self._keep_for_later(Entry(run_id, kind, call, at, type_, written))
                 while self._nested:
                     self._keep_for_later(self._nested.popleft())
                     self.refill(16)
             finally:
                 self._inside = False
+
+    def as_recorded(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """Return messages as the journal has them: as they are, without a redaction."""
+        return messages
 
     def miss(self) -> None:
         """Something could not even be made into an event: the next barrier tells."""

@@ -140,8 +140,7 @@ def _check_store(journal: RunJournal) -> list[str]:
 
 
 def _check_spools(journal: RunJournal) -> Iterator[Problem]:
-    place = core_of(journal).store.path
-    if place is not None:
+    for place in core_of(journal).spool_bases:
         for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
             hint = "Try `runjournal recover --spool` on it; delete it when you need it no more"
             yield Problem(what="damage", run_id=None, text=f"{path.name} could not be imported whole", hint=hint)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..common.clock import Clock
 from ..errors import JournalClosed
-from ..stores import Owner, Store
+from ..redact import Redact
+from ..stores import Owner, Store, patience_of
 from .append import Appender
 from .bell import Bell
 from .dead_owners import DeadOwners
@@ -23,7 +26,9 @@ from .extensions import Extensions
 from .fork_and_exit import Asleep
 from .local_runs import LocalRuns
 from .ownership import new_owner
+from .redaction import appender_with
 from .spool import open_spool
+from .spool_place import spool_bases
 from .stop_requests import Stops
 from .thread_pool import ThreadPool
 from .writer import Writer
@@ -49,18 +54,31 @@ class JournalCore:
     stops: Stops
     dead_owners: DeadOwners
     finalizer: weakref.finalize[[], JournalCore]
+    spool_bases: tuple[Path, ...]
+    """What the names of spool files begin with: the last one for this journal's, all of them for those of dead owners."""
 
-    def __init__(self, store: Store, clock: Clock, *, lease: float, busy_timeout: float, spool_limit: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        lease: float,
+        spool_dir: str | os.PathLike[str] | None,
+        spool_limit: int,
+        redact: Redact | None,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.lease = lease
-        self.busy_timeout = busy_timeout
+        self.busy_timeout = patience_of(store)
         self.thread_pool = ThreadPool()
         self.is_closed = False
         self.extensions = Extensions()
         self.local_runs = LocalRuns()
         self._spool_limit = spool_limit
+        self._redact = redact
         try:
+            self.spool_bases = spool_bases(store, spool_dir)
             self.start(())
         except BaseException:
             store.close()
@@ -69,8 +87,8 @@ class JournalCore:
     def start(self, not_ours: Iterable[str]) -> None:
         """Make an owner, a spool and a writer thread. `not_ours`: runs that belong to the parent of a forked process."""
         owner, bell = new_owner(self.lease), Bell()
-        appender = Appender(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
-        stops, dead_owners = Stops(appender), DeadOwners(self.store, self.clock)
+        appender = appender_with(self._redact)(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
+        stops, dead_owners = Stops(appender), DeadOwners(self.store, self.clock, self.spool_bases)
         duties = Duties(self.store, owner, self.clock, appender, dead_owners, stops, bell)
         writer = Writer(self.store, self.clock, appender, duties, bell)
         # Others must find the owner before its spool: a spool without an owner is a dead one's.
@@ -79,9 +97,9 @@ class JournalCore:
             dead_owners.collect()
         except Exception:
             logger.exception("could not import all spools of dead owners into %s; retrying later", self.store.url)
-        if self.store.path is not None:
+        if self.spool_bases:
             ids = self.store.store_id, bytes.fromhex(owner.owner_id)
-            appender.spool = open_spool(self.store.path, *ids, limit=self._spool_limit)
+            appender.spool = open_spool(self.spool_bases[-1], *ids, limit=self._spool_limit)
         for run_id in not_ours:
             appender.shut_out(run_id)
         self.bell, self.stops, self.dead_owners, self.duties, self.writer = bell, stops, dead_owners, duties, writer

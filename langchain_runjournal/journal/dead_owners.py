@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.clock import Clock
@@ -23,8 +24,10 @@ logger = logging.getLogger("langchain_runjournal")
 class DeadOwners:
     """Looks after one store, for one journal."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, bases: Sequence[Path] = ()) -> None:
+        """Look for spools whose names begin with one of `bases`."""
         self.store = store
+        self._bases = bases
         self.reports: list[SpoolReport] = []
         self.holds: dict[str, Callable[[], None]] = {}
         """By holder, what gives a thread back that is not settled any more."""
@@ -61,11 +64,11 @@ class DeadOwners:
         """Bring into the store what processes that are gone have left in their spools."""
         for release_if_over in list(self.holds.values()):
             release_if_over()
-        if self.store.path is None:
+        if not self._bases:
             return
         # The spools first: a journal that is just being opened is an owner before it has a spool, so that one that has a
         # spool here and is no owner there has left.
-        spools = spool_files(self.store.path)
+        spools = self._spools()
         progress = Progress(self.store.url)
         owners = {owner.owner_id: owner for owner in self.store.owners()}
         for owner_id in {*owners, *spools} - living - self._foreign:
@@ -77,9 +80,17 @@ class DeadOwners:
                     # One that cannot be brought in must not keep the others out.
                     logger.exception("could not import the spool of the dead owner %s; retrying later", owner_id)
 
+    def _spools(self) -> dict[str, list[Path]]:
+        """The spool files of all places, in order, by the id of their owner."""
+        found: dict[str, list[Path]] = {}
+        for base in self._bases:
+            for owner_id, paths in spool_files(base).items():
+                found.setdefault(owner_id, []).extend(paths)
+        return found
+
     def collect_from(self, owner_id: str, progress: Progress | None = None) -> None:
         """The same for one owner, which is known to be gone."""
-        paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
+        paths = self._spools().get(owner_id)
         if paths:
             report = drain(self.store, owner_id, paths, progress)
             if report.events or report.problem:

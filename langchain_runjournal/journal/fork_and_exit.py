@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..events import Event, Kind
 from .ownership import living, this_place
@@ -47,10 +48,15 @@ class Asleep:
         except Exception:
             logger.exception("lost an event: could not open the journal in the forked process %d", os.getpid())
 
-    def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str) -> None:
-        """Revive, then add there."""
+    def record(self, run_id: str, call: str | None, kind: Kind, data: Any, written: str | None = None) -> None:
+        """Revive, then record there."""
         self.revive()
-        self._core.appender.add(run_id, call, kind, type, json)
+        self._core.appender.record(run_id, call, kind, data, written)
+
+    def as_recorded(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """Revive, then ask there."""
+        self.revive()
+        return self._core.appender.as_recorded(messages)
 
     def miss(self) -> None:
         """Revive, so that a barrier can tell."""

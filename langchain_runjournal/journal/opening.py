@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ..common.clock import Clock
+from ..redact import Redact
 from ..stores import Store, Synchronous
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ _T = TypeVar("_T")
 class Options(TypedDict, total=False):
     """The options of `RunJournal`."""
 
-    synchronous: Synchronous
+    synchronous: Synchronous | None
     lease: float
-    busy_timeout: float
+    busy_timeout: float | None
+    spool_dir: str | os.PathLike[str] | None
     spool_limit: int
+    redact: Redact | None
     clock: Clock | None
 
 

@@ -20,6 +20,7 @@ from ..errors import FlushTimeout, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
+from ..redact import Redact
 from ..settle import resume as _resume
 from ..stores import Store, Synchronous, open_store
 from . import dead_owners as _dead_owners
@@ -53,27 +54,30 @@ class RunJournal(Opening, Shared):
     `Store`. Use it as ``with`` or ``async with``, or call `close`. One journal may be used from any number of threads and
     event loops; any number of processes may open the same file.
 
-    `synchronous`: with "normal", what is durable survives a killed process; with "full", the loss of power as well.
-    `lease`: seconds without a heartbeat after which a journal on another machine counts as gone (on the same machine a
-    dead process is noticed at once). `busy_timeout`: seconds to wait for another process that holds the lock of the
-    file. `spool_limit`: bytes on disk that may wait for the store before events are merged, and then dropped with an
-    error at the next barrier; in memory it can come to four times as much.
+    `synchronous`: with "normal", the default, what is durable survives a killed process; with "full", a power loss as well.
+    `busy_timeout`: seconds to wait for another process that holds the lock of the file (default 5). A URL may have both
+    (``sqlite:///runs.db?synchronous=full``); a `Store` has options of its own. `lease`: seconds without a heartbeat after
+    which a journal on another machine counts as dead. `spool_dir`: a directory for the spool, which else stands beside the
+    file. `spool_limit`: bytes on disk that may wait for the store before events are merged, and then dropped with an error
+    at the next barrier. `redact`: returns what is written in place of a text (see `langchain_runjournal.redact`).
     """
 
     def __init__(
         self,
         url: str | os.PathLike[str] | Store,
         *,
-        synchronous: Synchronous = "normal",
+        synchronous: Synchronous | None = None,
         lease: float = 15.0,
-        busy_timeout: float = 5.0,
+        busy_timeout: float | None = None,
+        spool_dir: str | os.PathLike[str] | None = None,
         spool_limit: int = 32 << 20,
+        redact: Redact | None = None,
         clock: Clock | None = None,
     ) -> None:
-        positive(lease=lease, busy_timeout=busy_timeout, spool_limit=spool_limit)
+        positive(lease=lease, spool_limit=spool_limit)
         store = open_store(url, synchronous=synchronous, busy_timeout=busy_timeout)
         self._core = JournalCore(
-            store, clock or SystemClock(), lease=lease, busy_timeout=busy_timeout, spool_limit=int(spool_limit)
+            store, clock or SystemClock(), lease=lease, spool_dir=spool_dir, spool_limit=int(spool_limit), redact=redact
         )
         _process.register(self, self._core)
 

@@ -120,7 +120,7 @@ def _scans(store: Store, owner_id: str, paths: Sequence[Path], progress: Progres
             scan = SpoolScan(path, is_ours=is_ours)
             if scan.header is not None and scan.header.store_id not in (store.store_id, b""):
                 scan.refuse("it belongs to another database that had this name")
-            elif store.path is not None and not by_hand and not is_trusted(path, store.path):
+            elif not by_hand and not is_trusted(path, path.with_name(path.name.rpartition("-spool-")[0])):
                 scan.refuse("it belongs to another user, who may have written anything into it")
             scans.append(scan)
             progress.tick(bytes=scan.bytes)

@@ -357,8 +357,8 @@ def test_every_barrier_hears_of_the_failure(db: Path) -> None:
 
 def test_reads_work_while_writes_fail(db: Path) -> None:
     """What is here can be read and followed, and the barrier still has the failure to tell."""
-    store = FaultyStore(SqliteStore(db))
-    with RunJournal(store, busy_timeout=1) as journal:
+    store = FaultyStore(SqliteStore(db, busy_timeout=1))
+    with RunJournal(store) as journal:
         journal.append(start())
         journal.flush()
         store.fail(times=1_000)
@@ -990,8 +990,8 @@ def test_readers_do_not_wait_for_a_lock(db: Path, journals: Journals) -> None:
 
 def test_what_only_memory_has_is_found(db: Path) -> None:
     """A run that was appended while nothing can be stored exists, as far as this process can tell."""
-    store = FaultyStore(SqliteStore(db))
-    with RunJournal(store, busy_timeout=0.2) as journal:
+    store = FaultyStore(SqliteStore(db, busy_timeout=0.2))
+    with RunJournal(store) as journal:
         store.fail(times=1_000_000)
         journal.append(start("new", thread_id="t"))
         assert (journal.run("new").thread_id, journal.run("new").owner) == ("t", journal.owner_id)

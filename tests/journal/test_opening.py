@@ -65,7 +65,7 @@ def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("sqlite://runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:///", errors.UnknownStore, "three slashes"),
-        ("sqlite:///x.db?mode=ro", errors.UnknownStore, "nothing more"),
+        ("sqlite:///x.db?mode=ro", errors.UnknownOption, "synchronous"),
         ("file:runs.db", errors.UnknownStore, "'file'"),
         ("", errors.InvalidArgument, "a path"),
         ("a\0b", errors.InvalidArgument, "a path"),

@@ -266,15 +266,15 @@ class Cutter:
 
     def __init__(self, journal: RunJournal, at: int, cut: Callable[[], object]) -> None:
         self.count = 0
-        add: Any = core_of(journal).appender.add
+        record: Any = core_of(journal).appender.record
 
         def counting(*args: Any, **kwargs: Any) -> None:
-            add(*args, **kwargs)
+            record(*args, **kwargs)
             self.count += 1
             if self.count == at:
                 cut()
 
-        core_of(journal).appender.add = counting  # type: ignore[method-assign]
+        core_of(journal).appender.record = counting  # type: ignore[method-assign]
 
     def stop_counting(self) -> None:
         """What comes now is not part of the run that is cut."""
