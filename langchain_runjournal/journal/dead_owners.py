@@ -1,4 +1,4 @@
-"""What processes that are gone have left beside a store, found and brought in."""
+"""Dead owners: finds the spools that they left beside a store, and imports these; claims their runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("langchain_runjournal")
 
 
 class DeadOwners:
-    """Looks after one store, for one journal."""
+    """The dead owners of one store, as one journal sees them."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
@@ -30,15 +30,15 @@ class DeadOwners:
         self._foreign: set[str] = set()
 
     def verdict(self, owner: Owner) -> Verdict:
-        """Whether the owner is gone; "unknown" until its lease has run out, where only heartbeats tell."""
+        """Return whether the owner is dead. If only heartbeats can tell, that is "unknown" until its lease has run out."""
         return self._watch.verdict(owner, self._clock.monotonic())
 
     def is_gone(self, owner: Owner) -> bool:
-        """Whether the owner is known to be gone."""
+        """Return whether the owner is known to be dead."""
         return self.verdict(owner) == "gone"
 
     def beats_in_doubt(self, run: Run) -> int | None:
-        """The heartbeats of a run's owner, where only they tell whether it lives; else None."""
+        """Return the heartbeat count of a run's owner, if only heartbeats can tell whether the owner is alive; else None."""
         owner = self._owner(run)
         return owner.beats if owner is not None and certain(owner) is None else None
 
@@ -46,7 +46,7 @@ class DeadOwners:
         return next((owner for owner in self.store.owners() if owner.owner_id == run.owner), None)
 
     def owner_is_gone(self, run: Run) -> bool:
-        """Whether nobody can write this run any more. What its owner left in its spool is then brought in."""
+        """Return whether the owner of this run is dead, so that no process can write the run. If so, import its spool."""
         owner = self._owner(run)
         if owner is not None and not self.is_gone(owner):
             return False
@@ -55,11 +55,11 @@ class DeadOwners:
         return True
 
     def collect(self) -> None:
-        """Bring into the store what processes that are gone have left in their spools."""
+        """Import the spools of all dead owners into the store."""
         if self.store.path is None:
             return
-        # The spools first: a journal that is just being opened is an owner before it has a spool, so that one that has a
-        # spool here and is no owner there has left.
+        # List the spools before the owners: a journal that is being opened registers as an owner before it makes a spool.
+        # So a spool that is listed here without an owner below belongs to a dead owner.
         spools = spool_files(self.store.path)
         progress = Progress(self.store.url)
         owners = {owner.owner_id: owner for owner in self.store.owners()}
@@ -69,11 +69,11 @@ class DeadOwners:
                 try:
                     self.collect_from(owner_id, progress)
                 except Exception:
-                    # One that cannot be brought in must not keep the others out.
+                    # If one spool cannot be imported, the others must be imported all the same.
                     logger.exception("could not import the spool of the dead owner %s; retrying later", owner_id)
 
     def collect_from(self, owner_id: str, progress: Progress | None = None) -> None:
-        """The same for one owner, which is known to be gone."""
+        """Import the spool of one owner, which is known to be dead."""
         paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
         if paths:
             report = drain(self.store, owner_id, paths, progress)
@@ -86,7 +86,7 @@ class DeadOwners:
 
 
 def claim(journal: RunJournal, core: JournalCore, run_id: str) -> bool:
-    """See `RunJournal.claim`."""
+    """Implement `RunJournal.claim`."""
     run = journal.run(run_id)
     if run.owner == journal.owner_id or run.done:
         return not run.done
