@@ -22,14 +22,14 @@ from ..errors import RunFenced, RunJournalError
 from ..events import DELTA, MARKS, Event, Kind
 from ..events.encoding import encode_value
 from .complaints import Complaints
-from .deleted_runs import Buried
+from .deleted_runs import DeletedRuns
 from .overflow import Entry, Overflow
 from .run_buffer import RunBuffer
 from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 
 logger = logging.getLogger("langchain_runjournal")
 
-_KEPT_LANES: Final = 10_000
+_KEPT_BUFFERS: Final = 10_000
 _NOT_KEPT: Final = "could not record an event: %.200r"
 _NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event, so it could not record %.200r"
 _IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
@@ -60,7 +60,7 @@ class Appender:
         self._slots = 0
         self._introduced: list[RunBuffer] = []
         self.forgotten = False
-        self._at_rest: deque[RunBuffer] = deque()
+        self._retired: deque[RunBuffer] = deque()
         self._ended = 0
         self.buffers: dict[str, RunBuffer] = {}
         self.dirty: deque[RunBuffer] = deque()
@@ -68,7 +68,7 @@ class Appender:
         self.durable = 0
         self.complaints = Complaints(url)
         self.closed = False
-        self.buried = Buried()
+        self.deleted_runs = DeletedRuns()
         self.asleep = False
 
     def append(self, event: Event) -> None:
@@ -129,9 +129,9 @@ class Appender:
         """
         buffer = self.buffers.get(run_id)
         if buffer is None:
-            if self.buried.drops(run_id, kind):
+            if self.deleted_runs.drops(run_id, kind):
                 return True
-            buffer = self._open_lane(run_id)
+            buffer = self._open_buffer(run_id)
         if buffer.shut:
             self.complaints.refuse(buffer.run_id)
             return True
@@ -167,7 +167,7 @@ class Appender:
                 buffer.dirty = True
                 self.dirty.append(buffer)
         if is_mark:
-            self._lay_to_rest(buffer, kind)
+            self._retire(buffer, kind)
         if buffer.waiters:
             buffer.wake_waiters()
         if self.asleep:
@@ -218,14 +218,14 @@ class Appender:
 
     # --- run buffers --------------------------------------------------------------------------------------------------
 
-    def _open_lane(self, run_id: str) -> RunBuffer:
+    def _open_buffer(self, run_id: str) -> RunBuffer:
         self._slots += 1
         buffer = self.buffers[run_id] = RunBuffer(run_id, self._slots)
         return buffer
 
-    def shut_out(self, run_id: str) -> None:
+    def refuse_run(self, run_id: str) -> None:
         """Refuse all events of a run, because another process owns it."""
-        self._open_lane(run_id).shut = RunFenced(run_ids=[run_id], refused=0)
+        self._open_buffer(run_id).shut = RunFenced(run_ids=[run_id], refused=0)
 
     def adopt(self, run_id: str, epoch: int, seq: int) -> None:
         """Accept events of a run that this journal has claimed."""
@@ -246,7 +246,7 @@ class Appender:
                 self._ended -= buffer is not None and buffer.ended
             self.forgotten = True
 
-    def bury(self, run_ids: Iterable[str]) -> None:
+    def drop_deleted(self, run_ids: Iterable[str]) -> None:
         """Drop all waiting and all later events of runs that were deleted."""
         with self._lock:
             for buffer in [self.buffers[run_id] for run_id in run_ids if run_id in self.buffers]:
@@ -254,7 +254,7 @@ class Appender:
                 self.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
                 buffer.wake_waiters()
 
-    def turn_over(self, *, only_if_ready: bool = False) -> None:
+    def rotate_spool(self, *, only_if_ready: bool = False) -> None:
         """Switch to another spool file, so that the writer deletes the current one as soon as the store has its events.
 
         `only_if_ready`: do nothing if a file would have to be created first, which takes a millisecond.
@@ -266,7 +266,7 @@ class Appender:
             if spool.rotate(0, self._all_stored()):
                 self._introduced = []
 
-    def _lay_to_rest(self, buffer: RunBuffer, kind: Kind) -> None:
+    def _retire(self, buffer: RunBuffer, kind: Kind) -> None:
         """Keep the buffer of a run that has ended or is paused for a while.
 
         A human may resume a paused run with a new run, or never.
@@ -278,12 +278,12 @@ class Appender:
             self._ended += 1
         else:
             buffer.paused = buffer.seq
-        self._at_rest.append(buffer)
-        while len(self._at_rest) > _KEPT_LANES:
-            oldest = self._at_rest[0]
+        self._retired.append(buffer)
+        while len(self._retired) > _KEPT_BUFFERS:
+            oldest = self._retired[0]
             if oldest.pend:
                 break  # the store does not have all of it yet: the next run that ends tries again
-            self._at_rest.popleft()
+            self._retired.popleft()
             if (oldest.ended or oldest.paused == oldest.seq) and self.buffers.get(oldest.run_id) is oldest:
                 del self.buffers[oldest.run_id]
                 self._ended -= oldest.ended
@@ -299,7 +299,7 @@ class Appender:
         with self._lock:
             buffer.shut = error
             dropped = buffer.drop_all()
-            if dropped and buffer.run_id not in self.buried:
+            if dropped and buffer.run_id not in self.deleted_runs:
                 self.complaints.refuse_dropped(buffer.run_id, dropped, error)
 
     # --- under pressure -----------------------------------------------------------------------------------------------

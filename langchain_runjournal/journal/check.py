@@ -21,7 +21,7 @@ Progress: TypeAlias = Callable[[int, int, int], object]
 """Called after each run, with the number of runs checked so far, the number of all runs, and the number of their events."""
 
 _PAGE: Final = 10_000
-_TOLD: Final = ("thread_id", "status", "cause", "settled", "lost")
+_IN_EVENTS: Final = ("thread_id", "status", "cause", "settled", "lost")
 """The fields that a run has in its row and that follow from its events as well."""
 _OF_GRAPH: Final = "Run `runjournal recover --graph module:attribute`, or send the next message of its thread"
 _GIVEN_UP: Final = "The journal does not try again. `runjournal transcript` shows what was said; prune removes the run"
@@ -57,7 +57,7 @@ class GapFinder:
         self._has_gaps = False
         self._begins_late = after > 0
         self._run_id = run_id
-        self._told: Run | None = None
+        self._from_events: Run | None = None
 
     def see(self, events: Sequence[Event]) -> None:
         """Examine the next events."""
@@ -67,10 +67,10 @@ class GapFinder:
                 gap = f"has a gap: {self.last} is followed by"
                 self._gaps.append(f"{gap if self.last else 'lacks its beginning: the first that is left is'} {event.seq}")
             self.last = event.seq
-            if self._told is None:
-                self._told = _fold.begin(self._run_id, event.at)
+            if self._from_events is None:
+                self._from_events = _fold.begin(self._run_id, event.at)
             if event.kind in MARKS:
-                self._told = _fold.advance(self._told, event)
+                self._from_events = _fold.advance(self._from_events, event)
 
     def take_gaps(self) -> list[str]:
         """Return the gaps found since the last call, each as the rest of a sentence about the run."""
@@ -86,25 +86,25 @@ class GapFinder:
             return [f"should continue to {run.last_seq}, and ends at {self.last}"]
         if self.last > run.last_seq or self._begins_late:
             return []  # the run got more events meanwhile, or the events before `after` explain the difference
-        if self._told is None:
+        if self._from_events is None:
             spoken = _odd(run, _fold.begin(run.run_id, run.started_at), "error", "ended_at", "usage")
             return ["has no event left"] if spoken else []
-        if run.ended and not self._told.ended:
+        if run.ended and not self._from_events.ended:
             return [f"lacks its end: it is {run.status}, and the last event that is left is {self.last}"]
         if self._has_gaps:
             return []  # the missing events may explain the difference
-        odd = _odd(run, self._told)
-        said, has = (", ".join(f"{name} {getattr(one, name)!s}" for name in odd) for one in (self._told, run))
+        odd = _odd(run, self._from_events)
+        said, has = (", ".join(f"{name} {getattr(one, name)!s}" for name in odd) for one in (self._from_events, run))
         return [f"does not agree with its events: they say {said}, and its row {has}"] if odd else []
 
 
-def _odd(run: Run, told: Run, *more: str) -> list[str]:
+def _odd(run: Run, from_events: Run, *more: str) -> list[str]:
     """Return the fields in which a row differs from its events.
 
     The thread is known when a run begins, so the events need not repeat it.
     """
-    told = replace(told, thread_id=told.thread_id or run.thread_id)
-    return [name for name in (*_TOLD, *more) if getattr(run, name) != getattr(told, name)]
+    from_events = replace(from_events, thread_id=from_events.thread_id or run.thread_id)
+    return [name for name in (*_IN_EVENTS, *more) if getattr(run, name) != getattr(from_events, name)]
 
 
 def read_on(journal: RunJournal, run_id: str, after: int, limit: int) -> list[Event]:
@@ -172,11 +172,11 @@ def _damage(run_id: str | None, text: str) -> Problem:
 
 def _check_run(journal: RunJournal, run: Run) -> Generator[Problem, None, int]:
     events: list[Event] = []
-    tally = GapFinder(run.run_id)
-    while page := read_on(journal, run.run_id, tally.last, _PAGE):
-        tally.see(page)
+    finder = GapFinder(run.run_id)
+    while page := read_on(journal, run.run_id, finder.last, _PAGE):
+        finder.see(page)
         events += page
-    yield from (_damage(run.run_id, f"it {said}") for said in (*tally.take_gaps(), *tally.differences(run)))
+    yield from (_damage(run.run_id, f"it {said}") for said in (*finder.take_gaps(), *finder.differences(run)))
     yield from _check_duties(journal, run, events)
     return len(events)
 

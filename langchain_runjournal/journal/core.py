@@ -21,11 +21,11 @@ from .bell import Bell
 from .dead_owners import DeadOwners
 from .duties import Duties
 from .extensions import Extensions
-from .fork_and_exit import Asleep
+from .fork_and_exit import DormantAppender
 from .local_runs import LocalRuns
 from .ownership import new_owner
 from .spool import open_spool
-from .stop_requests import Stops
+from .stop_requests import StopRequests
 from .thread_pool import ThreadPool
 from .writer import Writer
 
@@ -41,13 +41,13 @@ _T = TypeVar("_T")
 class JournalCore:
     """The parts of one journal. In a forked child, `start` makes new parts when the child first uses the journal."""
 
-    appender: Appender | Asleep
+    appender: Appender | DormantAppender
     """The part that takes events. Read this attribute again for each event: a fork replaces it."""
     writer: Writer
     duties: Duties
     bell: Bell
     """The signal that wakes the writer thread."""
-    stops: Stops
+    stops: StopRequests
     dead_owners: DeadOwners
     finalizer: weakref.finalize[[], JournalCore]
 
@@ -71,21 +71,21 @@ class JournalCore:
         """Make an owner, a spool and a writer thread. `not_ours`: the runs of the parent of a forked process."""
         owner, bell = new_owner(self.lease), Bell()
         appender = Appender(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
-        stops, dead_owners = Stops(appender), DeadOwners(self.store, self.clock)
+        stops, dead_owners = StopRequests(appender), DeadOwners(self.store, self.clock)
         duties = Duties(self.store, owner, self.clock, appender, dead_owners, stops, bell)
         writer = Writer(self.store, self.clock, appender, duties, bell)
         # Other processes must find the owner before they find its spool: they take a spool without an owner for that of a
         # dead owner.
         self.store.beat(owner)
         try:
-            dead_owners.collect()
+            dead_owners.import_spools()
         except Exception:
             logger.exception("could not import all spools of dead owners into %s; retrying later", self.store.url)
         if self.store.path is not None:
             ids = self.store.store_id, bytes.fromhex(owner.owner_id)
             appender.spool = open_spool(self.store.path, *ids, limit=self._spool_limit)
         for run_id in not_ours:
-            appender.shut_out(run_id)
+            appender.refuse_run(run_id)
         self.bell, self.stops, self.dead_owners, self.duties, self.writer = bell, stops, dead_owners, duties, writer
         self.appender = appender
         # If the program drops the journal without `close`, the writer thread stores all events, and then ends.
@@ -100,7 +100,7 @@ class JournalCore:
 
     def check_open(self) -> None:
         """Raise `JournalClosed` if the journal is closed. In a forked child, make the child's own parts first."""
-        if isinstance(self.appender, Asleep):
+        if isinstance(self.appender, DormantAppender):
             self.appender.revive()
         if self.is_closed:
             raise JournalClosed(url=self.store.url, refused=self.appender.take_late())
@@ -153,20 +153,20 @@ class JournalCore:
     def after_fork(self, *, child: bool) -> None:
         """Make the journal usable after a fork.
 
-        In the child, the thread, the spool and the runs are the parent's. `Asleep` stands in for the appender there, until
-        the child first uses its journal, if it ever does.
+        In the child, the thread, the spool and the runs are the parent's. A `DormantAppender` stands in for the appender
+        there, until the child first uses its journal, if it ever does.
         """
         self.store.after_fork(child=child)
         if child and not self.is_closed:
             self.finalizer.detach()
             self.thread_pool = ThreadPool()
-            if isinstance(self.appender, Asleep):
+            if isinstance(self.appender, DormantAppender):
                 not_ours = self.appender.not_ours
             else:
                 not_ours = frozenset(self.appender.buffers)
                 if self.appender.spool is not None:
                     self.appender.spool.abandon()
-            self.appender = Asleep(self, not_ours)
+            self.appender = DormantAppender(self, not_ours)
             self.local_runs.after_fork()
             self.extensions.after_fork()
 

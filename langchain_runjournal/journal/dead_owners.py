@@ -10,7 +10,7 @@ from ..events import Run
 from ..stores import Owner, Store
 from .ownership import Verdict, Watch, certain, living
 from .spool import spool_files
-from .spool_recovery import Progress, SpoolReport, drain
+from .spool_recovery import Progress, SpoolReport, import_spool
 
 if TYPE_CHECKING:
     from .core import JournalCore
@@ -51,10 +51,10 @@ class DeadOwners:
         if owner is not None and not self.is_gone(owner):
             return False
         if run.owner is not None:
-            self.collect_from(run.owner)
+            self.import_spool_of(run.owner)
         return True
 
-    def collect(self) -> None:
+    def import_spools(self) -> None:
         """Import the spools of all dead owners into the store."""
         if self.store.path is None:
             return
@@ -67,16 +67,16 @@ class DeadOwners:
             owner = owners.get(owner_id)
             if owner is None or self.is_gone(owner):
                 try:
-                    self.collect_from(owner_id, progress)
+                    self.import_spool_of(owner_id, progress)
                 except Exception:
                     # If one spool cannot be imported, the others must be imported all the same.
                     logger.exception("could not import the spool of the dead owner %s; retrying later", owner_id)
 
-    def collect_from(self, owner_id: str, progress: Progress | None = None) -> None:
+    def import_spool_of(self, owner_id: str, progress: Progress | None = None) -> None:
         """Import the spool of one owner, which is known to be dead."""
         paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
         if paths:
-            report = drain(self.store, owner_id, paths, progress)
+            report = import_spool(self.store, owner_id, paths, progress)
             if report.events or report.problem:
                 self.reports.append(report)
             if report.foreign:

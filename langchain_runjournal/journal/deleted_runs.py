@@ -17,7 +17,7 @@ logger = logging.getLogger("langchain_runjournal")
 _MOST: Final = 100_000
 
 
-class Buried:
+class DeletedRuns:
     """The ids of deleted runs. Call the methods under the lock of the appender."""
 
     def __init__(self) -> None:

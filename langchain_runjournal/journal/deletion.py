@@ -64,13 +64,13 @@ def _find(journal: RunJournal, thread_id: str | None, run_id: str | None) -> tup
     """Return the runs to delete, the oldest first, and the ids of those that are running."""
     # Import spools first: otherwise a later import could store events of a run that is deleted by then.
     core = core_of(journal)
-    core.dead_owners.collect()
+    core.dead_owners.import_spools()
     core.extensions.end_idle_runs()
     runs = journal.runs(text("thread_id", thread_id), None, None)[::-1] if thread_id is not None else []
     if run_id is not None:
         runs = [journal.run(run_id)]
-    is_free = core.dead_owners.owner_is_gone
-    return runs, [run.run_id for run in runs if run.status == RunStatus.RUNNING and not is_free(run)]
+    is_gone = core.dead_owners.owner_is_gone
+    return runs, [run.run_id for run in runs if run.status == RunStatus.RUNNING and not is_gone(run)]
 
 
 def _delete(journal: RunJournal, runs: list[Run]) -> list[str]:
@@ -89,16 +89,17 @@ def erase(journal: RunJournal, run_ids: Collection[str]) -> list[str]:
     core = core_of(journal)
     appender = core.writer.appender
     with appender._lock:
-        appender.buried.add(run_ids)  # first, so that events that the writer is storing now are refused without a complaint
+        # First, so that events that the writer is storing now are refused without a complaint.
+        appender.deleted_runs.add(run_ids)
     try:
         gone = core.store.delete(run_ids)
     except BaseException:
         with appender._lock:
-            appender.buried.discard(run_ids)
+            appender.deleted_runs.discard(run_ids)
         raise
-    appender.bury(run_ids)
+    appender.drop_deleted(run_ids)
     core.extensions.forget(run_ids)
-    appender.turn_over()
+    appender.rotate_spool()
     # The writer deletes the spool file when the store has all events of other runs in that file.
     problem = make_durable(journal, _SETTLING).now()
     if problem is not None:

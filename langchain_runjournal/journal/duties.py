@@ -21,7 +21,7 @@ from .bell import Bell
 from .dead_owners import DeadOwners
 from .run_buffer import Waiter
 from .spool_watch import SpoolWatch
-from .stop_requests import Stops
+from .stop_requests import StopRequests
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -39,7 +39,7 @@ class Duties:
         clock: Clock,
         appender: Appender,
         dead_owners: DeadOwners,
-        stops: Stops,
+        stops: StopRequests,
         bell: Bell,
     ) -> None:
         self.owner = owner
@@ -94,9 +94,9 @@ class Duties:
             self._due_beat = now + self.owner.lease / 3
             self.watch.look(again=True)
             self.beat()
-            self._dead_owners.collect()
+            self._dead_owners.import_spools()
             # Text that the store has must not stay in a spool file for long: another process may delete its run.
-            self._appender.turn_over(only_if_ready=True)
+            self._appender.rotate_spool(only_if_ready=True)
             if self._appender.spool is not None:
                 self._appender.spool.release()
 

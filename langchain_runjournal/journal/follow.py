@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = 2_000
 
-_LONGEST_NAP: Final = 1.0
+_LONGEST_SLEEP: Final = 1.0
 """The seconds after which a follower looks without having been woken. A lost wake-up delays it by no more than this."""
 
 
@@ -49,7 +49,7 @@ def find(core: JournalCore, run_id: str) -> Run:
     run = core.store.run(run_id)
     if run is None:
         # The spool of a dead owner may hold the first event of the run.
-        core.dead_owners.collect()
+        core.dead_owners.import_spools()
         run = core.store.run(run_id)
     buffer = core.appender.buffers.get(run_id)
     if run is None and buffer is not None and buffer.pend and not buffer.base and not buffer.shut:
@@ -80,7 +80,7 @@ def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
             doubtful = False
             if replay.step is Step.WAIT:
                 # Without a wake-up for so long, another owner may have claimed the run and may write it.
-                doubtful = not waiter.sleep(_LONGEST_NAP)
+                doubtful = not waiter.sleep(_LONGEST_SLEEP)
                 replay.woken()
             # Listen before reading, so that an event that comes after the read makes the next sleep return at once.
             waiter.listen(core, replay.run_id)
@@ -98,7 +98,7 @@ async def afollow(
         while replay.step is not Step.DONE:
             doubtful = False
             if replay.step is Step.WAIT:
-                doubtful = not await waiter.sleep(_LONGEST_NAP)
+                doubtful = not await waiter.sleep(_LONGEST_SLEEP)
                 replay.woken()
             waiter.listen(core, replay.run_id)
             # A read from memory does not block, so it can stay on the event loop.

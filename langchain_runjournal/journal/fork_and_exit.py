@@ -28,7 +28,7 @@ def register(journal: RunJournal, core: JournalCore) -> None:
     _journals.add(journal)
 
 
-class Asleep:
+class DormantAppender:
     """A stand-in for the appender in a forked child, until the child first uses its journal."""
 
     waiting = 0

@@ -26,7 +26,7 @@ from . import dead_owners as _dead_owners
 from . import deletion as _delete
 from . import follow as _follow
 from . import fork_and_exit as _process
-from . import run_display as _looking
+from . import run_display as _display
 from . import stop as _stopping
 from .core import JournalCore
 from .local_runs import shut_down
@@ -143,7 +143,7 @@ class RunJournal(Opening, Shared):
         self._core.check_open()
         buffer = self._core.appender.buffers.get(text("run_id", run_id))
         self._core.catch_up(needed=buffer is not None and bool(buffer.pend))
-        return _looking.with_sources(self, [_follow.find(self._core, run_id)])[0]
+        return _display.with_sources(self, [_follow.find(self._core, run_id)])[0]
 
     async def arun(self, run_id: str) -> Run:
         """Do what :meth:`run` does, without blocking the event loop."""
@@ -157,7 +157,7 @@ class RunJournal(Opening, Shared):
         wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
         self._core.catch_up()
         found = self._core.store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
-        return _looking.with_sources(self, found)
+        return _display.with_sources(self, found)
 
     async def aruns(
         self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
@@ -168,7 +168,7 @@ class RunJournal(Opening, Shared):
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events of a run with a seq larger than `after`, in order, at most `limit`. Raise `RunNotFound`."""
         self._core.check_open()
-        return _looking.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
+        return _display.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
 
     async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """Do what :meth:`read` does, without blocking the event loop."""
@@ -326,7 +326,7 @@ class RunJournal(Opening, Shared):
         core = self._core
         if core.is_closed:
             return
-        if isinstance(core.appender, _process.Asleep):
+        if isinstance(core.appender, _process.DormantAppender):
             # This is a forked child that has not used the journal: the thread, the spool and their locks are the parent's.
             core.is_closed = True
             return

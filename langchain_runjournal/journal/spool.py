@@ -217,7 +217,7 @@ class Spool:
         """
         return [file.path for file in [*self._full, *self._spares, self.file] if not file.is_there()]
 
-    def again(self) -> Spool:
+    def successor(self) -> Spool:
         """Return a new, empty spool of the same owner, whose files come after those of this one."""
         return Spool(self._base, *self._ids, limit=self._limit, size=self._size, after=self)
 

@@ -10,7 +10,7 @@ from ..errors import SpoolUnusable
 from .core import core_of
 from .ownership import living
 from .spool_reader import SpoolScan
-from .spool_recovery import SpoolReport, drain
+from .spool_recovery import SpoolReport, import_spool
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal
@@ -36,7 +36,7 @@ def take_spool(journal: RunJournal, path: Path) -> SpoolReport:
     owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == owner_id), None)
     if owner_id in living or (owner is not None and not dead_owners.is_gone(owner)):
         raise SpoolUnusable(path=str(path), reason=f"its owner {owner_id} may be alive, and stores the events")
-    report = drain(core_of(journal).store, owner_id, [path], by_hand=True)
+    report = import_spool(core_of(journal).store, owner_id, [path], by_hand=True)
     if report.foreign:
         raise SpoolUnusable(path=str(path), reason=str(report.problem))
     return report

@@ -48,13 +48,14 @@ class SpoolHeader(NamedTuple):
 class _Span(NamedTuple):
     """A series of intact records without a gap.
 
-    `bare`: a single record, whose length is missing. `torn`: a damaged place precedes it, which may have held any records.
+    `bare`: a single record, whose length is missing. `after_damage`: a damaged place precedes the series, which may have
+    held records of any kind.
     """
 
     start: int
     stop: int
     bare: bool = False
-    torn: bool = False
+    after_damage: bool = False
 
 
 class SpoolScan:
@@ -91,9 +92,9 @@ class SpoolScan:
             return
         data = self.path.read_bytes()
         prefix, body, size_of_prefix, before = PREFIX.unpack_from, BODY.unpack_from, PREFIX.size, PREFIX.size + BODY.size
-        for start, stop, bare, torn in self._spans:
+        for start, stop, bare, after_damage in self._spans:
             pos = start
-            if torn:
+            if after_damage:
                 # The damaged place may have held a CALL record of this run, so the call of the next events is unknown.
                 slot, seq, at, _ = body(data, pos + size_of_prefix)
                 yield slot, seq, at, CALL, _NO_CALL, True
@@ -129,23 +130,23 @@ class SpoolScan:
     # --- its records --------------------------------------------------------------------------------------------------
 
     def _survey(self, data: bytes) -> None:
-        pos, torn = START, False
+        pos, after_damage = START, False
         while True:
             stop = self._walk(data, pos)
             if stop > pos:
-                self._spans.append(_Span(pos, stop, torn=torn))
+                self._spans.append(_Span(pos, stop, after_damage=after_damage))
             if data.count(0, stop) == len(data) - stop:
                 return  # only zeros follow, which is the usual end
             found = self._next_whole(data, stop + 1)
             if self._take_bare(data, stop, found):
                 self._spans.append(_Span(stop, found or len(data.rstrip(b"\0")), bare=True))
-                torn = False
+                after_damage = False
                 if found is not None:
                     self.problems.append(
                         f"the length of the record at byte {stop} is missing: the next record shows its end"
                     )
             elif found is not None or not self._was_under_way(data, stop):
-                torn = found is None or not self._was_one_event(data, stop, found)
+                after_damage = found is None or not self._was_one_event(data, stop, found)
                 rest = "nothing whole follows" if found is None else f"{found - stop} bytes cannot be read"
                 self.problems.append(f"the record at byte {stop} is incomplete, its checksum does not match: {rest}")
             if found is None:

@@ -31,7 +31,7 @@ from .spool_reader import Record, SpoolScan
 
 logger = logging.getLogger("langchain_runjournal")
 _BATCH: Final = 200_000
-_TELL_AFTER: Final = 5.0
+_LOG_EVERY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +67,13 @@ class Progress:
         self._bytes += bytes
         self._events += events
         now = time.monotonic()
-        if now - self._due >= _TELL_AFTER:
+        if now - self._due >= _LOG_EVERY:
             self._due = now
             what = f"{self._bytes >> 20} MB read, {self._events} events stored in {now - self._began:.0f} s"
             logger.warning("importing the spools of dead owners into %s: %s", self._url, what)
 
 
-def drain(
+def import_spool(
     store: Store, owner_id: str, paths: Sequence[Path], progress: Progress | None = None, *, by_hand: bool = False
 ) -> SpoolReport:
     """Import the spool of a dead owner into the store, and delete its files.
@@ -152,7 +152,7 @@ class _Import:
         self._store = store
         self._owner_id = owner_id
         self._progress = progress
-        self._lanes: dict[int, RunBuffer] = {}
+        self._buffers: dict[int, RunBuffer] = {}
         self._stored: dict[int, int] = {}
         self._filled: dict[int, StoredRun] = {}
         self._gaps: set[str] = set()
@@ -166,7 +166,7 @@ class _Import:
         """Store all events that the files hold and the store lacks."""
         for scan in scans:
             for slot, about in scan.opens.items():
-                if slot not in self._lanes:
+                if slot not in self._buffers:
                     self._introduce(slot, scan.firsts[slot] - 1, about)
         self._ask_the_store({slot: seq for scan in scans for slot, seq in scan.lasts.items()})
         for scan in scans:
@@ -180,15 +180,15 @@ class _Import:
     def _introduce(self, slot: int, seq: int, about: bytes) -> None:
         try:
             said = json.loads(about)
-            self._lanes[slot] = RunBuffer(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
+            self._buffers[slot] = RunBuffer(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
         except (LookupError, TypeError, ValueError) as exc:
             self.problems.append(f"the name of a run cannot be understood ({exc!r})")
 
     def _ask_the_store(self, lasts: Mapping[int, int]) -> None:
         """Find out up to which seq the store has each run. `lasts`: the last seq in the spool, by slot."""
-        runs = _stored_runs(self._store, {buffer.run_id for buffer in self._lanes.values()})
+        runs = _stored_runs(self._store, {buffer.run_id for buffer in self._buffers.values()})
         deleted = _deleted(self._store, self._owner_id)
-        for slot, buffer in self._lanes.items():
+        for slot, buffer in self._buffers.items():
             there = runs.get(buffer.run_id)
             if there is not None:
                 # Another journal has claimed the run: `Store.append` decides whether to refuse our events.
@@ -206,10 +206,10 @@ class _Import:
             buffer.restart(min(buffer.seq, self._stored.get(slot, 0)))
 
     def _take_records(self, scan: SpoolScan) -> None:
-        buffers, torn = self._lanes, False
+        buffers, after_damage = self._buffers, False
         for record in scan.records(self._stored):
-            slot, seq, at, type, payload, torn_here = record
-            torn = torn or torn_here
+            slot, seq, at, type, payload, damage_here = record
+            after_damage = after_damage or damage_here
             buffer = buffers.get(slot)
             if slot in self._filled and type < CALL and self._pass(slot, seq):
                 continue
@@ -220,7 +220,7 @@ class _Import:
                 buffer.add(at, buffer.spool_call, DELTA, payload.decode("utf-8", "replace"))
                 self._waiting += 1
             elif buffer.shut is None:
-                self._take(buffer, record, torn)
+                self._take(buffer, record, after_damage)
             else:
                 self.refused += type < CALL
             if self._waiting >= _BATCH:
@@ -228,7 +228,7 @@ class _Import:
 
     def _pass(self, slot: int, seq: int) -> bool:
         """Skip an event that the store has, of a run in which the store has gaps. Return whether the store has it."""
-        there, buffer = self._filled[slot], self._lanes[slot]
+        there, buffer = self._filled[slot], self._buffers[slot]
         if seq > there.last or any(first <= seq <= last for first, last in there.gaps):
             return False
         if buffer.pend:
@@ -236,9 +236,9 @@ class _Import:
         buffer.restart(seq)
         return True
 
-    def _take(self, buffer: RunBuffer, record: Record, torn: bool) -> None:
+    def _take(self, buffer: RunBuffer, record: Record, after_damage: bool) -> None:
         try:
-            self._add(buffer, record, torn)
+            self._add(buffer, record, after_damage)
         except (LookupError, TypeError, ValueError) as exc:
             # The checksum matches, but the content is not valid. That must not prevent the import of other runs.
             self.problems.append(f"run {buffer.run_id}: a record cannot be understood ({exc})")
@@ -246,22 +246,22 @@ class _Import:
             self.write()
             buffer.shut = RunFenced(run_ids=[buffer.run_id], refused=0)
 
-    def _add(self, buffer: RunBuffer, record: Record, torn: bool) -> None:
+    def _add(self, buffer: RunBuffer, record: Record, after_damage: bool) -> None:
         _, seq, at, type, payload, _ = record
         if type == OPEN:
             if seq < buffer.seq:
-                self._continue_after(buffer, seq, torn)
+                self._continue_after(buffer, seq, after_damage)
             buffer.spool_call = None
         elif type == CALL:
             buffer.spool_call = json.loads(payload)
         else:
-            self._continue_after(buffer, seq - 1, torn)
+            self._continue_after(buffer, seq - 1, after_damage)
             text = payload.decode()
             kind = text[2 : text.index('"', 2)] if text[0] == "[" else DELTA
             buffer.add(at, buffer.spool_call, cast(Kind, kind), text)
             self._waiting += 1
 
-    def _continue_after(self, buffer: RunBuffer, seq: int, torn: bool) -> None:
+    def _continue_after(self, buffer: RunBuffer, seq: int, after_damage: bool) -> None:
         """Make `seq` the last seq of the run buffer."""
         if seq == buffer.seq:
             return
@@ -279,7 +279,7 @@ class _Import:
                 self._gaps.add(buffer.run_id)
                 which = f"event {seq} is" if seq == there + 1 else f"events {there + 1} to {seq} are"
                 self.problems.append(f"run {buffer.run_id}: {which} missing, in the store and in the spool")
-                if torn:
+                if after_damage:
                     buffer.spool_call = None  # the damaged place may have held a CALL record
             buffer.restart(seq)
 
@@ -288,7 +288,7 @@ class _Import:
         self._waiting = 0
         refused: set[str] = set()
         while True:
-            buffers = [buffer for buffer in self._lanes.values() if buffer.pend and buffer.run_id not in refused]
+            buffers = [buffer for buffer in self._buffers.values() if buffer.pend and buffer.run_id not in refused]
             try:
                 self._append(buffers)
                 break
@@ -305,7 +305,7 @@ class _Import:
                     self.refused += count
                     self.problems.append(f"the store refused {plural(count, 'event')} of run {buffer.run_id}: {why}")
         stored = 0
-        for buffer in self._lanes.values():
+        for buffer in self._buffers.values():
             if buffer.pend:
                 if buffer.run_id not in refused:
                     stored += len(buffer.pend) // 2

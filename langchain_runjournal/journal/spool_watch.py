@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
-_OFTEN: Final = 0.5
+_INTERVAL: Final = 0.5
 """The seconds between two looks while events come."""
 
 
@@ -38,14 +38,14 @@ class SpoolWatch:
     def look(self, *, again: bool = False) -> None:
         """Make a new spool if a file of this one was deleted or replaced. `again`: try also if making one failed before."""
         spool = self._appender.spool or (self._gone if again else None)
-        self._due = time.monotonic() + _OFTEN
+        self._due = time.monotonic() + _INTERVAL
         try:
             if spool is not None and (missing := spool.missing()):
-                self._begin_anew(spool, missing)
+                self._replace_spool(spool, missing)
         except Exception:
             logger.exception("the spool of %s has lost files, and no new one could be made; retrying", self._url)
 
-    def look_in_passing(self) -> None:
+    def look_if_due(self) -> None:
         """Call `look` if the last one was half a second ago.
 
         The writer calls this method after a batch that it could store. It does not look after each batch, because every
@@ -54,14 +54,14 @@ class SpoolWatch:
         if time.monotonic() >= self._due:
             self.look()
 
-    def _begin_anew(self, spool: Spool, missing: list[Path]) -> None:
+    def _replace_spool(self, spool: Spool, missing: list[Path]) -> None:
         try:
             self._beat()  # before the files exist: other processes take files of an unknown owner for those of a dead one
         except Exception as exc:  # noqa: BLE001 - whatever a store raises
             logger.debug("making a new spool without a heartbeat: %s", exc)
         is_news, waiting = self._gone is None, self._appender.waiting
         try:
-            fresh: Spool | None = spool.again()
+            fresh: Spool | None = spool.successor()
         except OSError as exc:
             fresh = None
             if is_news:
@@ -71,7 +71,7 @@ class SpoolWatch:
                     *(self._url, _names(missing), exc, waiting),
                 )
         self._gone = spool if fresh is None else None
-        whole = go_on_in(self._appender, fresh)
+        whole = continue_in(self._appender, fresh)
         spool.close(keep=False)
         if fresh is not None:
             logger.warning(
@@ -87,7 +87,7 @@ def _names(paths: list[Path]) -> str:
     return ", ".join(path.name for path in paths)
 
 
-def go_on_in(appender: Appender, spool: Spool | None) -> bool:
+def continue_in(appender: Appender, spool: Spool | None) -> bool:
     """Use another spool, or none, and put all events that the store does not have into it. Return whether it had room."""
     with appender._lock:
         outer = appender._inside

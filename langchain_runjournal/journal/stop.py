@@ -50,12 +50,12 @@ def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: floa
 
 def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effects[Run]:
     """Wait until a run has ended, or is paused for a human. Raise `RunAbandoned`, and at `give_up` a `TimeoutError`."""
-    nap = RunWaiter(core_of(journal), run_id)
+    waiter = RunWaiter(core_of(journal), run_id)
     try:
         while True:
-            yield Effect(partial(_not_here, journal, run_id), nothing)
-            yield Effect(nap.listen, nap.alisten)
-            if not _goes_on_here(journal, run_id):
+            yield Effect(partial(_check_loop_is_free, journal, run_id), nothing)
+            yield Effect(waiter.listen, waiter.alisten)
+            if not _is_running_here(journal, run_id):
                 run: Run = yield off_loop(journal, partial(journal.run, run_id))
                 if _is_over(run):
                     return run
@@ -64,9 +64,9 @@ def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effec
             left = _LONGEST if give_up is None else min(_LONGEST, give_up - time.monotonic())
             if left <= 0:
                 raise TimeoutError
-            yield Effect(partial(nap.sleep, left), partial(nap.asleep, left))
+            yield Effect(partial(waiter.sleep, left), partial(waiter.asleep, left))
     finally:
-        nap.end()
+        waiter.end()
 
 
 def _is_over(run: Run) -> bool:
@@ -74,13 +74,13 @@ def _is_over(run: Run) -> bool:
     return run.ended or run.status == RunStatus.PAUSED
 
 
-def _goes_on_here(journal: RunJournal, run_id: str) -> bool:
+def _is_running_here(journal: RunJournal, run_id: str) -> bool:
     """Return whether this journal owns the run and it has not ended, as far as that is known without the store."""
     buffer = core_of(journal).appender.buffers.get(run_id)
     return buffer is not None and not buffer.shut and not buffer.ended and not buffer.paused
 
 
-def _not_here(journal: RunJournal, run_id: str) -> None:
+def _check_loop_is_free(journal: RunJournal, run_id: str) -> None:
     """Raise `WouldDeadlock` if the caller is about to block the event loop of the run, which could never end then."""
     started = core_of(journal).local_runs.named(run_id)
     if started is not None and started.thread == threading.get_ident() and not started.done.done():

@@ -15,7 +15,7 @@ _MOST_EARLY: Final = 1_000
 logger = logging.getLogger("langchain_runjournal")
 
 
-class Stops:
+class StopRequests:
     """The stop callbacks of one journal, and the requests that came before their run."""
 
     def __init__(self, appender: Appender) -> None:

@@ -57,7 +57,7 @@ class Writer:
         self._retry = _RETRY
         self._rows = 0
         self._due_retry = clock.monotonic()
-        self._thread = threading.Thread(target=self._live, name="runjournal-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="runjournal-writer", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -101,17 +101,17 @@ class Writer:
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         while not self._leaving:
             try:
-                self._turn()
+                self._cycle()
             except BaseException:
                 # No error may end the thread: a caller that waits at a barrier would wait for ever.
                 logger.exception("unexpected error in the journal writer of %s; retrying", self.store.url)
                 self._bell.wait(_RETRY)
         self._finish()
 
-    def _turn(self) -> None:
+    def _cycle(self) -> None:
         appender = self.appender
         self.duties.do()
         if appender.spool is not None and self._failure is None:
@@ -125,7 +125,7 @@ class Writer:
         self.duties.run_errands()
         if self._has_work():
             self._linger()
-            self._drain()
+            self._store_waiting()
 
     def _linger(self) -> None:
         """Wait for more events, unless a barrier waits. This uses the real clock: a test has no reason to control it."""
@@ -150,7 +150,7 @@ class Writer:
     def _finish(self) -> None:
         """Store the last batch, and close the store."""
         try:
-            self._take_leave()
+            self._store_the_rest()
         except Exception:
             logger.exception("could not shut down the journal writer of %s cleanly", self.store.url)
         finally:
@@ -158,8 +158,8 @@ class Writer:
             self.store.close()
             fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
 
-    def _take_leave(self) -> None:
-        self._drain()
+    def _store_the_rest(self) -> None:
+        self._store_waiting()
         failed = self._failure is not None
         spool = self.appender.spool
         # From here on the owner counts as dead: the next journal on the file imports its spool, also one of this process.
@@ -174,7 +174,7 @@ class Writer:
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
+    def _store_waiting(self) -> None:
         barriers = self._take_barriers()
         failure = self._try_to_store()
         self.duties.run_errands()
@@ -183,7 +183,7 @@ class Writer:
             self._note_failure(failure)
             fail(barriers, lambda: self._write_failed(failure), failure)
             return
-        self.duties.watch.look_in_passing()
+        self.duties.watch.look_if_due()
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
         self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()

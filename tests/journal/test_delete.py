@@ -117,7 +117,7 @@ def test_it_is_all_or_nothing() -> None:
         store.fail(verb="delete")
         with pytest.raises(OSError, match="out of order"):
             journal.delete(thread_id="t")
-        assert "a" not in core_of(journal).appender.buried
+        assert "a" not in core_of(journal).appender.deleted_runs
         put(journal, "a", "llm.tool.result", late=True)
         assert [run.last_seq for run in journal.runs()] == [22, 23]
         assert journal.delete(thread_id="t") == ["a", "b"]

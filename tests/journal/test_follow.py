@@ -197,7 +197,7 @@ def test_nothing_is_shown_before_it_is_safe(db: Path) -> None:
 
 def test_a_run_that_is_claimed_is_followed_on(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower of the old owner's process sees what the new owner appends, though nobody tells it."""
-    monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_NAP", 0.05)
+    monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_SLEEP", 0.05)
     old, new = journals(), journals()
     old.append(delta())
     old.flush()

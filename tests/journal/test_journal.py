@@ -781,7 +781,7 @@ def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
 
 def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old lanes are forgotten; a late event for one that was forgotten is refused loudly, never misplaced."""
-    monkeypatch.setattr("langchain_runjournal.journal.append._KEPT_LANES", 5)
+    monkeypatch.setattr("langchain_runjournal.journal.append._KEPT_BUFFERS", 5)
     journal = journals()
     for number in range(20):
         journal.append(start(f"r{number}"))

@@ -178,7 +178,7 @@ if how == "dead":
     owner.kill()
     owner.wait()
 with RunJournal(db) as journal:
-    core_of(journal).dead_owners.collect()
+    core_of(journal).dead_owners.import_spools()
     print(journal.claim("r"), owner_id in spool_files(db), core_of(journal).store.run("r").owner == owner_id)
 """
 

@@ -28,7 +28,7 @@ from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.run_buffer import RunBuffer
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
 from langchain_runjournal.journal.spool_reader import SpoolScan
-from langchain_runjournal.journal.spool_recovery import drain
+from langchain_runjournal.journal.spool_recovery import import_spool
 from langchain_runjournal.stores import Owner, Store
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, numbered
@@ -75,7 +75,7 @@ def test_what_was_put_is_found(store: SqliteStore) -> None:
     copies = {path: path.read_bytes() for path in paths(store)}
     assert len(copies) == 1
     for events in (4, 0):
-        report = drain(store, OWNER.hex(), paths(store))
+        report = import_spool(store, OWNER.hex(), paths(store))
         assert (report.events, report.found, report.problem) == (events, 4, None)
         assert report.runs == (("r",) if events else ())
         assert paths(store) == []
@@ -125,7 +125,7 @@ def test_a_deleted_run_does_not_come_back(store: SqliteStore, how: str) -> None:
     put_run(spool, 2)
     put_run(spool, 1, "s", slot=2)
     assert (store.prune(before=None, keep_last=None) if how == "prune" else store.delete(["r"])) == ["r"]
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.runs, report.problem) == (1, ("s",), None)
     assert store.run("r") is None
     assert store.deleted(OWNER.hex()) == {"r"}
@@ -151,7 +151,7 @@ def test_what_a_spool_says_to_be_stored_is_not_believed(store: SqliteStore, drai
     spool = spool_at(store)
     put_run(spool, 50)
     spool.file.mark_drained(drained)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.found, report.problem) == (47, 50, None)
     assert seqs(store) == list(range(1, 51))
     assert paths(store) == []
@@ -162,7 +162,7 @@ def test_an_event_taken_back_does_not_count(store: SqliteStore) -> None:
     spool = spool_at(store)
     put_run(spool, 3)
     put_run(spool, 2, first=3)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.problem is None
     assert seqs(store) == [1, 2, 3, 4]
 
@@ -176,7 +176,7 @@ def test_a_record_without_its_length_does_not_exist(store: SqliteStore) -> None:
     put_run(spool, 3)
     body = struct.pack("<IIqB", 1, 4, 1_700_000_000_004, TEXT) + b'"half of o'
     spool.file.map[spool.file.pos + 8 : spool.file.pos + 8 + len(body)] = body
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.problem) == (3, None)
 
 
@@ -188,7 +188,7 @@ def test_a_whole_record_without_its_length_is_taken(store: SqliteStore, with_che
     last = spool.file.pos
     assert spool.put(1, 4, 1_700_000_000_004, TEXT, b'"t4 "')
     spool.file.map[last + (4 if with_checksum else 0) : last + 8] = bytes(4 if with_checksum else 8)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.problem) == (4, None)
     assert [event.data["text"] for event in store.read("r", 3, None)] == ["t4 "]
 
@@ -235,7 +235,7 @@ def test_what_follows_a_torn_record_is_kept(
     else:
         data[where : where + 8] = bytes(8)
     with caplog.at_level(logging.ERROR):
-        report = drain(store, OWNER.hex(), paths(store))
+        report = import_spool(store, OWNER.hex(), paths(store))
     kept = whole(store)
     assert abs(300 - len(kept) - missing) < 5
     assert kept == sorted(set(kept))
@@ -250,7 +250,7 @@ def test_what_follows_a_torn_record_is_kept(
     assert report.problem in caplog.text
     assert paths(store) == []
     (damaged,) = store.path.parent.glob("*-damaged")
-    again = drain(store, OWNER.hex(), [damaged], by_hand=True)
+    again = import_spool(store, OWNER.hex(), [damaged], by_hand=True)
     assert (again.events, again.found) == (0, report.found)
     assert store.run("r") == run
     assert damaged.exists()
@@ -271,7 +271,7 @@ def test_behind_a_torn_record_an_unknown_call_is_not_made_up(store: SqliteStore)
     assert spool.put(1, 6, 0, CALL, b'"third"')
     assert spool.put(1, 7, 0, TEXT, b'"of the third"')
     spool.file.map[begin:end] = bytes(end - begin)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert "events 4 to 5 are missing" in (report.problem or "")
     assert [(event.seq, event.call_id) for event in store.read("r", 5, None)] == [(6, None), (7, "third")]
     assert store.read("r", 2, 1)[0].call_id == "first"
@@ -287,7 +287,7 @@ def test_text_does_not_pass_for_a_record(store: SqliteStore) -> None:
     assert spool.put(1, 2, 0, TEXT, json.dumps(forged.decode("latin1")).encode())
     assert spool.put(1, 3, 0, TEXT, b'"t3"')
     spool.file.map[place] ^= 1
-    drain(store, OWNER.hex(), paths(store))
+    import_spool(store, OWNER.hex(), paths(store))
     assert whole(store) == [1, 3]
 
 
@@ -301,7 +301,7 @@ def test_the_order_of_files_is_that_of_their_events(store: SqliteStore) -> None:
         data = bytearray(path.read_bytes())
         struct.pack_into("<Q", data, 72, turn)
         path.write_bytes(data)
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     assert seqs(store) == list(range(1, 31))
 
 
@@ -311,7 +311,7 @@ def test_a_store_that_is_behind_takes_what_the_spool_has(store: SqliteStore) -> 
     put_run(spool, 3, first=8)
     put_run(spool, 2, "s", slot=2, first=4)
     store.append(OWNER.hex(), [pack("s", 1, numbered("s", ["run.start", "llm.ai.delta"]))])
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.events == 5
     assert "run r: events 1 to 7 are missing" in (report.problem or "")
     assert "run s: event 3 is missing" in (report.problem or "")
@@ -332,7 +332,7 @@ def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
     first, second = spool_at(store), Spool(store.path, store.store_id, b"p" * 16, limit=1 << 20, size=1 << 14)
     put_run(second, 3, first=8)
     put_run(second, 2, first=14)
-    assert drain(store, OWNER.hex(), [second.file.path]).events == 5
+    assert import_spool(store, OWNER.hex(), [second.file.path]).events == 5
     assert store.run("r").lost == 10
     about = json.dumps({"run_id": "r", "epoch": 1}).encode()
     assert first.put(1, 0, 0, OPEN, about)
@@ -340,7 +340,7 @@ def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
     assert first.put(1, 1, 0, CALL, b'"c"')
     for seq in range(2, 13):
         assert first.put(1, seq, 1_700_000_000_000 + seq, TEXT, b'"late %d"' % seq)
-    report = drain(store, OWNER.hex(), [first.file.path], by_hand=True)
+    report = import_spool(store, OWNER.hex(), [first.file.path], by_hand=True)
     assert (report.events, report.found, report.problem) == (9, 12, None)
     assert whole(store) == [*range(1, 13), 14, 15]
     events = store.read("r", 0, 12)
@@ -354,7 +354,7 @@ def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
     assert {event.call_id for event in events[7:10]} == {None}
     run = store.run("r")
     assert (run.lost, run.thread_id, run.last_seq) == (1, "t", 15)
-    again = drain(store, OWNER.hex(), [first.file.path], by_hand=True)
+    again = import_spool(store, OWNER.hex(), [first.file.path], by_hand=True)
     assert (again.events, again.found, again.problem) == (0, 12, None)
     store.tidy()
     assert whole(store) == [*range(1, 13), 14, 15]
@@ -373,7 +373,7 @@ def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> N
     put_run(spool, 3, first=8)
     put_run(spool, 5, "good", slot=2)
     store.append(OWNER.hex(), [pack("good", 1, numbered("good", ["run.start", "llm.ai.delta"]))])
-    report = drain(Plain(store), OWNER.hex(), paths(store))
+    report = import_spool(Plain(store), OWNER.hex(), paths(store))
     assert report.events == 3
     assert "refused 3 events of run r: " in (report.problem or "")
     assert seqs(store, "good") == [1, 2, 3, 4, 5]
@@ -408,7 +408,7 @@ def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
     put_run(spool, 10, first=21)
     put_run(spool, 5, "other", slot=2)
     paths(store)[1].unlink()
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert whole(store) == [*range(1, 11), *range(21, 31)]
     assert seqs(store, "other") == [1, 2, 3, 4, 5]
     assert report.problem == "run r: events 11 to 20 are missing, in the store and in the spool"
@@ -430,15 +430,15 @@ class Overtaken(FaultyStore):
 def test_who_is_overtaken_in_a_recovery_has_nothing_to_complain_of(store: SqliteStore) -> None:
     """Somebody else has brought in the same, has claimed the run and gone on with it: nothing is lost."""
     put_run(spool_at(store), 2)
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     put_run(spool_at(store), 5)
 
     def overtake() -> None:
-        assert drain(store, OWNER.hex(), paths(store)).problem is None
+        assert import_spool(store, OWNER.hex(), paths(store)).problem is None
         assert store.claim("r", "another", 1)
         store.append("another", [pack("r", 2, numbered("r", ["llm.ai.delta"], 6))])
 
-    report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
+    report = import_spool(Overtaken(store, overtake), OWNER.hex(), paths(store))
     assert (report.events, report.problem, paths(store)) == (0, None, [])
     assert seqs(store) == [1, 2, 3, 4, 5, 6]
 
@@ -446,14 +446,14 @@ def test_who_is_overtaken_in_a_recovery_has_nothing_to_complain_of(store: Sqlite
 def test_what_a_claim_has_shut_out_is_told(store: SqliteStore) -> None:
     """Somebody who took the run without it has written something else in its place: the spool is kept."""
     put_run(spool_at(store), 2)
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     put_run(spool_at(store), 5)
 
     def overtake() -> None:
         assert store.claim("r", "another", 1)
         store.append("another", [pack("r", 2, numbered("r", ["run.end"], 3))])
 
-    report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
+    report = import_spool(Overtaken(store, overtake), OWNER.hex(), paths(store))
     assert "of run r: another process had claimed the run" in (report.problem or "")
     assert all(Path(f"{path}-damaged").exists() for path in report.files)
 
@@ -464,7 +464,7 @@ def test_a_foreign_file_is_left_alone(store: SqliteStore, content: bytes) -> Non
     assert store.path is not None
     path = store.path.with_name(f"{store.path.name}-spool-{OWNER.hex()}-000001")
     path.write_bytes(content)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.events == 0
     assert report.problem is not None
     assert path.name in report.problem
@@ -477,7 +477,7 @@ def test_a_file_that_was_just_being_made(store: SqliteStore, size: int) -> None:
     assert store.path is not None
     path = store.path.with_name(f"{store.path.name}-spool-{OWNER.hex()}-000001")
     path.write_bytes(bytes(size))
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     assert paths(store) == []
 
 
@@ -487,7 +487,7 @@ def test_a_spool_of_another_database(store: SqliteStore, tmp_path: Path) -> None
     assert store.path is not None
     spool = Spool(store.path, other.store_id, OWNER, limit=1 << 20, size=1 << 14)
     put_run(spool, 3)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.problem is not None
     assert "another database" in report.problem
     assert store.run("r") is None
@@ -504,9 +504,9 @@ def test_a_recovery_that_fails_is_tried_again(db: Path) -> None:
     for when in ("before", "after"):
         faulty.fail(when=when)
         with pytest.raises(OSError, match="out of order"):
-            drain(faulty, OWNER.hex(), paths(inner))
+            import_spool(faulty, OWNER.hex(), paths(inner))
         assert len(paths(inner)) == 1
-    assert drain(faulty, OWNER.hex(), paths(inner)).problem is None
+    assert import_spool(faulty, OWNER.hex(), paths(inner)).problem is None
     assert seqs(inner) == list(range(1, 101))
     inner.close()
 
@@ -534,7 +534,7 @@ def test_what_is_stored_already_costs_no_transaction(store: SqliteStore) -> None
         for slot in range(1, 31):
             put_run(spool, 25, f"r{slot}", slot, first)
     faulty = FaultyStore(store)
-    report = drain(faulty, OWNER.hex(), paths(store))
+    report = import_spool(faulty, OWNER.hex(), paths(store))
     assert (report.events, report.found, report.problem) == (0, 1_500, None)
     assert faulty.calls.count("stored") == 1
     assert faulty.calls.count("append") <= 1
@@ -549,7 +549,7 @@ def test_what_is_not_stored_is_stored_in_large_transactions(store: SqliteStore, 
         for slot in range(1, 31):
             put_run(spool, 10, f"r{slot}", slot, first)
     faulty = FaultyStore(store)
-    report = drain(faulty, OWNER.hex(), paths(store))
+    report = import_spool(faulty, OWNER.hex(), paths(store))
     assert (report.events, len(report.runs), report.problem) == (3_000, 30, None)
     assert faulty.calls.count("append") <= 4
     assert all(seqs(store, f"r{slot}") == list(range(1, 101)) for slot in range(1, 31))
@@ -560,7 +560,7 @@ def test_a_long_import_tells_its_progress(
 ) -> None:
     """A line every five seconds, for whoever wonders why the program does not begin; a short import says nothing."""
     for patience, says in ((5.0, False), (0.0, True)):
-        monkeypatch.setattr(_recover, "_TELL_AFTER", patience)
+        monkeypatch.setattr(_recover, "_LOG_EVERY", patience)
         store = SqliteStore(db)
         put_run(spool_at(store), 7, f"r{patience}")
         store.close()
@@ -599,7 +599,7 @@ def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatc
     assert spool.rotate(0, lambda: False)
     assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
     put_run(spool, 3)
-    assert drain(store, OWNER.hex(), paths(store)).events == 3
+    assert import_spool(store, OWNER.hex(), paths(store)).events == 3
     store.close()
 
 
@@ -620,7 +620,7 @@ def killed_now(db: Path, owner_id: str) -> list[Event]:
     """What somebody else would find of run "r", if its owner were killed at this moment."""
     twin = SqliteStore(db)
     try:
-        report = drain(twin, owner_id, copies_of(db, owner_id))
+        report = import_spool(twin, owner_id, copies_of(db, owner_id))
         assert report.problem is None
         return twin.read("r", 0, None)
     finally:
@@ -728,7 +728,7 @@ def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.
             return found
 
         core_of(first).store.owners = owners_while_another_opens
-        core_of(first).dead_owners.collect()
+        core_of(first).dead_owners.import_spools()
         del core_of(first).store.owners
         second = opened[0]
         assert len(list(db.parent.glob(f"*-spool-{second.owner_id}-*"))) >= 1
@@ -755,7 +755,7 @@ def test_files_that_only_look_like_ours(db: Path) -> None:
     before = sorted(db.parent.iterdir())
     with RunJournal(db) as journal:
         for _ in range(3):
-            core_of(journal).dead_owners.collect()
+            core_of(journal).dead_owners.import_spools()
         assert [report.foreign for report in journal.recovered] == [(str(db.with_name(f"runs.db-spool-{'c' * 32}-000001")),)]
     assert sorted(db.parent.iterdir()) == before
 
@@ -818,7 +818,7 @@ def test_a_record_that_goes_back_is_a_problem(store: SqliteStore) -> None:
     put_run(spool, 5)
     put_run(spool, 2, first=2)
     put_run(spool, 3, "good", slot=2)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.problem is not None
     assert "goes back from seq 5 to 1" in report.problem
     assert seqs(store) == [1, 2, 3, 4, 5]

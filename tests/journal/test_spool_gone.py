@@ -20,7 +20,7 @@ import pytest
 from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool import spool_files
-from langchain_runjournal.journal.spool_recovery import drain
+from langchain_runjournal.journal.spool_recovery import import_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
 
@@ -46,7 +46,7 @@ def after_a_kill(journal: RunJournal, db: Path, place: Path) -> SqliteStore:
     copy = place / "copy" / db.name
     shutil.copytree(db.parent, copy.parent, ignore=lambda _, names: {"copy", "aside"} & set(names))
     store = SqliteStore(copy)
-    report = drain(store, journal.owner_id, files(copy, journal.owner_id))
+    report = import_spool(store, journal.owner_id, files(copy, journal.owner_id))
     assert report.problem is None or report.foreign
     return store
 
@@ -403,7 +403,7 @@ def test_an_owner_that_comes_back_within_its_rights_has_a_spool_again(db: Path, 
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def is_collected() -> bool:
-        core_of(journal).dead_owners.collect()
+        core_of(journal).dead_owners.import_spools()
         return not files(db, owner_id)
 
     until(is_collected)

@@ -11,7 +11,7 @@ import pytest
 from langchain_runjournal import Event
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
-from langchain_runjournal.journal.spool_recovery import drain
+from langchain_runjournal.journal.spool_recovery import import_spool
 from langchain_runjournal.stores import Owner
 from langchain_runjournal.stores.sqlite import SqliteStore
 from tests.journal.test_spool import OWNER, whole
@@ -74,7 +74,7 @@ class Left:
             (home / other).write_bytes(content if other == name else unchanged)
         store = SqliteStore(db)
         try:
-            report = drain(store, OWNER.hex(), spool_files(db)[OWNER.hex()])
+            report = import_spool(store, OWNER.hex(), spool_files(db)[OWNER.hex()])
             for run_id in "ab":
                 acknowledged = [self.event(run_id, seq) for seq in range(1, 11)]
                 found = [store.read(run_id, seq - 1, 1)[0] for seq in whole(store, run_id)]
