@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..common.clock import Clock
@@ -25,6 +26,8 @@ class DeadOwners:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.reports: list[SpoolReport] = []
+        self.holds: dict[str, Callable[[], None]] = {}
+        """By holder, the function that releases the hold on a thread if the settlement is over or can never continue."""
         self._clock = clock
         self._watch = Watch()
         self._foreign: set[str] = set()
@@ -55,7 +58,9 @@ class DeadOwners:
         return True
 
     def import_spools(self) -> None:
-        """Import the spools of all dead owners into the store."""
+        """Import the spools of all dead owners into the store. First release the holds of settlements that are over."""
+        for release_if_over in list(self.holds.values()):
+            release_if_over()
         if self.store.path is None:
             return
         # List the spools before the owners: a journal that is being opened registers as an owner before it makes a spool.

@@ -28,8 +28,8 @@ def make_durable(
 ) -> Effect[Exception | None]:
     """Return an effect that waits until all appended events are durable, and returns the error that prevented it, or None.
 
-    `then`: the writer thread calls it when the events are durable. Complaints about refused events are left to the next
-    barrier of the user, because this effect does not raise.
+    `then`: the writer thread calls it when the events are durable. A complaint about refused events is left for the next
+    barrier of the program, which raises it.
     """
 
     def barrier() -> concurrent.futures.Future[None]:
