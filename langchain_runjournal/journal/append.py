@@ -291,7 +291,7 @@ class Appender:
 
     @property
     def live(self) -> bool:
-        """True if any run of this journal has not ended."""
+        """Whether any run of this journal has not ended."""
         return len(self.buffers) > self._ended
 
     def fence(self, buffer: RunBuffer, error: RunJournalError) -> None:

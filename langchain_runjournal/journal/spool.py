@@ -191,12 +191,12 @@ class Spool:
 
     @property
     def is_used(self) -> bool:
-        """True if the current file holds a record."""
+        """Whether the current file holds a record."""
         return self.file.pos > _START
 
     @property
     def is_ready(self) -> bool:
-        """True if a spare file is ready."""
+        """Whether a spare file is ready."""
         return bool(self._spares)
 
     def prepare(self) -> None:
