@@ -21,9 +21,9 @@ from ..common.clock import Clock
 from ..errors import RunFenced, RunJournalError
 from ..events import DELTA, MARKS, NO_DATA, Event, Kind
 from ..events.encoding import encode_text, encode_value
-from .complaints import Complaints
 from .deleted_runs import DeletedRuns
 from .overflow import Entry, Overflow
+from .pending_errors import Complaints
 from .run_buffer import RunBuffer
 from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
 

@@ -22,13 +22,13 @@ from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import EventsMissing
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal import spool as _spool
-from langchain_runjournal.journal import spool_recovery as _recover
+from langchain_runjournal.journal import spool_import as _recover
 from langchain_runjournal.journal.append import Appender
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.run_buffer import RunBuffer
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.journal.spool_reader import SpoolScan
-from langchain_runjournal.journal.spool_recovery import import_spool
 from langchain_runjournal.stores import Owner, Store
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, numbered

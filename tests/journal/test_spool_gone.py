@@ -20,7 +20,7 @@ import pytest
 from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool import spool_files
-from langchain_runjournal.journal.spool_recovery import import_spool
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
 
