@@ -676,7 +676,7 @@ def at_line(number: int, names: set[str]) -> Callable[..., object]:
 @pytest.mark.parametrize("what", ["text", "another call", "a mark"])
 def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
     """The run has the event or not, it continues without a gap, and memory, store and spool agree."""
-    names = {"append", "_place", "_put_slowly", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
+    names = {"append", "record", "_place", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
     events = {
         "text": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="c"),
         "another call": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="d"),

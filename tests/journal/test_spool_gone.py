@@ -202,14 +202,14 @@ def test_an_append_in_the_middle_waits(journal: RunJournal, store: FaultyStore, 
     with pytest.raises(errors.WriteFailed):
         journal.flush()
     appender = core_of(journal).writer.appender
-    put, late = appender.put_slowly, iter(["late "])
+    put, late = appender.spool_records.put, iter(["late "])
 
     def and_append(*args: Any) -> bool:
         for text in late:
             journal.append(delta(text))
         return put(*args)
 
-    appender.put_slowly = and_append
+    appender.spool_records.put = and_append
     damage(db, journal.owner_id, "all")
     for _ in range(2):
         with pytest.raises(errors.WriteFailed):
