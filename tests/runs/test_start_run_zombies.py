@@ -179,4 +179,4 @@ async def test_a_node_in_the_task_of_the_graph(tmp_path: Path) -> None:
 
 
 async def refusing(handle: Any) -> None:
-    await until(lambda: handle._started.refuses)
+    await until(lambda: handle._control.refuses)
