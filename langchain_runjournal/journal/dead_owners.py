@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..common.clock import Clock
@@ -25,6 +26,8 @@ class DeadOwners:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.reports: list[SpoolReport] = []
+        self.holds: dict[str, Callable[[], None]] = {}
+        """By holder, what gives a thread back that is not settled any more."""
         self._clock = clock
         self._watch = Watch()
         self._foreign: set[str] = set()
@@ -56,6 +59,8 @@ class DeadOwners:
 
     def collect(self) -> None:
         """Bring into the store what processes that are gone have left in their spools."""
+        for release_if_over in list(self.holds.values()):
+            release_if_over()
         if self.store.path is None:
             return
         # The spools first: a journal that is just being opened is an owner before it has a spool, so that one that has a

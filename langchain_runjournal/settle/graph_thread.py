@@ -18,7 +18,7 @@ from langgraph.types import Overwrite, StateUpdate
 
 from ..capture.calling_graph import PREVIOUS
 from ..capture.graph_identity import identity, is_own, own_channels
-from ..common.twins import Effect
+from ..common.twins import Effect, nothing
 from ..messages import forms as _forms
 from .attached_graph import with_attachments
 from .functional_api import END, Saved, function_of, reading
@@ -165,6 +165,8 @@ class GraphThreads:
             if isinstance(inner, Pregel) and inner.checkpointer is True
         }
         """The graphs in it that remember on their own from turn to turn, by their namespace."""
+        self.guards: dict[str, Callable[[], Effect[None]]] = {}
+        """By thread, what is done before each write of it: it raises if the thread may not be written any more."""
 
     def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Effect[Any]:
         """The state of a thread, with what its finished tasks have written, if that can be applied; or what one of its
@@ -212,10 +214,17 @@ class GraphThreads:
     ) -> Effect[Any]:
         """Some supersteps, one after the other, behind the newest checkpoint or another one."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
-        return Effect(
-            lambda: graph.bulk_update_state(config, supersteps),
-            lambda: graph.abulk_update_state(config, supersteps),
-        )
+        guard = self.guards.get(thread_id, lambda: Effect(lambda: None, nothing))()
+
+        def here() -> Any:
+            guard.now()
+            return graph.bulk_update_state(config, supersteps)
+
+        async def giving_way() -> Any:
+            await guard.later()
+            return await graph.abulk_update_state(config, supersteps)
+
+        return Effect(here, giving_way)
 
 
 def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) -> Any:

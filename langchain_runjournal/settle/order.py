@@ -107,7 +107,12 @@ class Order:
                 continue  # for this
             if other.status == RunStatus.RUNNING:
                 is_free = partial(self._core.dead_owners.owner_is_gone, other)
-                if (yield off_loop(self._journal, is_free)) or (yield from self._waits_elsewhere(other)):
+                if (yield off_loop(self._journal, is_free)):
+                    continue
+                # A message waits for a run that is running and claimed. It does not wait for one that has ended: it settles
+                # that itself, and may have begun to work since its journal was read.
+                waits = before_run is not None or run.status == RunStatus.RUNNING
+                if waits and (yield from self._waits_elsewhere(other)):
                     continue
                 # It may have ended since it was listed, and have been pruned.
                 found = yield off_loop(self._journal, partial(self._core.store.run, other.run_id))

@@ -31,6 +31,7 @@ from .graph_thread import GraphThreads
 from .order import BEHIND, Older, by_thread
 from .settlements import settlements_of
 from .settler import Settlement, Settler
+from .thread_hold import Waits
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -87,7 +88,11 @@ class SettlementSchedule:
             is_over = root.started is not None or root.turn.resumes
             over_pause = is_over and root.turn.ending["status"] == "interrupted"
             why = _reason(root.turn.ending)
-            result = yield from self._settler.settle(root.run_id, why, over_pause=over_pause, older=older)
+            waits = (
+                (lambda: False) if root.turn.leaves else None
+            )  # a message that was cancelled while it waited ends at once
+            settle = partial(self._settler.settle, root.run_id, why, over_pause=over_pause)
+            result = yield from settle(older=older, waits=waits)
         finally:
             # Also if the loop is torn down in the middle: then it is done before the next turn.
             final = result is not None and result.is_final
@@ -152,7 +157,8 @@ class SettlementSchedule:
         for run in before:
             if run.run_id in ours or (run is before[0] and (yield from self._has_late(run))):
                 cause = run.cause or "error"
-                result = yield from self._settler.settle(run.run_id, cause, over_pause=True, before_run=run_id, late=True)
+                settle = partial(self._settler.settle, run.run_id, cause, over_pause=True, before_run=run_id)
+                result = yield from settle(late=True, waits=lambda: not turn.leaves)
                 self._note(run, result)
 
     def _settle_for(self, turn: ThreadSlot, run: Run, new_run: str) -> Effects[None]:
@@ -165,7 +171,7 @@ class SettlementSchedule:
                         return
                     if run.status == RunStatus.RUNNING and not (yield from self._take_over(turn, run)):
                         return
-                    result = yield from self._settle_before(run, new_run)
+                    result = yield from self._settle_before(run, new_run, lambda: not turn.leaves)
                     if not result.is_final:
                         self._capture.threads.left_open(turn, run.run_id)
                     return
@@ -259,7 +265,9 @@ class SettlementSchedule:
             if turn.leaves:
                 return False
             lives = beats is None or beats != (yield self._off(partial(self._core.dead_owners.beats_in_doubt, run)))
-            if run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD:
+            gives_up = run.epoch == 1 and lives and time.monotonic() - began > _UNHEARD
+            # While its owner settles the thread, the run has come to its end.
+            if gives_up and not (yield self._off(partial(self._settler.is_held_elsewhere, turn.thread_id))):
                 logger.warning(_GOES_ON, run.run_id, turn.thread_id)
                 return False  # it has its first owner, who lives
             if warn_at is not None and time.monotonic() > warn_at:
@@ -268,14 +276,14 @@ class SettlementSchedule:
             yield Effect(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
         return True
 
-    def _settle_before(self, run: Run, new_run: str | None) -> Effects[Settlement]:
+    def _settle_before(self, run: Run, new_run: str | None, waits: Waits | None = None) -> Effects[Settlement]:
         """Settle what an earlier run left, and tell it where it is ours to tell."""
         cause = run.cause or {RunStatus.RUNNING: "crash", RunStatus.PAUSED: "superseded"}.get(run.status)
         over_pause = new_run is not None
         ending: dict[str, Any] = {"status": "interrupted", "cause": cause, "usage": dict(run.usage)}
         try:
             settle = partial(self._settler.settle, run.run_id, cause or "error", over_pause=over_pause, before_run=new_run)
-            result = yield from settle(older="all" if new_run is None else "left")
+            result = yield from settle(older="all" if new_run is None else "left", waits=waits)
         except BaseException:
             # The loop is torn down, say. Claimed and not ended, it would look as if it went on.
             if run.status == RunStatus.RUNNING and run.run_id in self._core.appender.buffers:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
     from .attachment import Attachment
     from .settler import Settlement
+    from .thread_hold import Hold
 
 _MOST_PASSED: Final = 10_000
 
@@ -32,14 +33,25 @@ class Settling(Pending):
         self._loop = current_loop()
         self.result: Settlement | None = None
         """What came of it."""
+        self.hold: Hold | None = None
+        """That of the store on its thread."""
 
     def result_for(self, other: Settling) -> Settlement | None:
         """Its result, if the other one was asked for the same."""
         return self.result if self._asked and self._asked == other._asked else None
 
+    @property
+    def run_ids(self) -> list[str]:
+        """The run that is settled, if it is one, and not a thread without a run."""
+        return [one for one in self._asked[1:2] if isinstance(one, str)]
+
     def stands_still(self) -> bool:
-        """Whether the event loop that it began on does not run now."""
+        """Return whether the event loop that it began on does not run now."""
         return stands_still(self._loop)
+
+    def is_lost(self) -> bool:
+        """Return whether it can never continue: its event loop is closed."""
+        return self._loop is not None and self._loop.is_closed()
 
 
 class Settlements(Extension):

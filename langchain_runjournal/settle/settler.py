@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from ..common.twins import Effect, Effects, wait_for
+from ..common.twins import Effect, Effects
 from ..errors import RunNotFound, SettlementTimeout
 from ..events import PROBLEM, Event, Run
 from ..journal.run_display import read_what_is_left
@@ -32,6 +32,7 @@ from .repair import Mender
 from .resumed_tasks import about_run
 from .settlements import Settling, settlements_of
 from .supersteps import cleared, is_left, supersteps
+from .thread_hold import Alone, HeldElsewhere, Waits, is_held, name_of
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -104,6 +105,7 @@ class Settler:
         self._threads = threads
         self._settlements = settlements_of(journal)
         self._saver = saver
+        self._alone = Alone(journal, threads)
         self._mender = Mender(journal, threads)
         self._warned = False
         self.runs = GraphRuns(journal, threads)
@@ -118,13 +120,14 @@ class Settler:
         before_run: str | None = None,
         late: bool = False,
         older: Older = "all",
+        waits: Waits | None = None,
     ) -> Effects[Settlement]:
         """Make the thread of a run whole. Never raises an Exception. Asked for the same twice at once, the second waits for
         the first, and returns its result.
 
         `over_pause`: also if it waits for a human, since the conversation goes on without an answer. `before_run`: the run
         that is about to begin on the thread, and has not touched it yet. `late`: it is settled, and has got results since.
-        `older`: which older runs of the thread hold it.
+        `older`: which older runs of the thread hold it. `waits`: whether the message still waits that this is done for.
         """
         thread_id: str | None = None
         mine = Settling(self.runs, run_id, over_pause, before_run, late)
@@ -135,26 +138,41 @@ class Settler:
             if thread_id is None or PROBLEM in run.metadata:
                 why = str(run.metadata.get(PROBLEM, "it has no thread"))
                 return Settlement(run_id=run_id, thread_id=thread_id, outcome="left_alone", reason=why)
-            if (taken := why_not_ours(self._journal, run)) is not None:
-                return Settlement(run_id=run_id, thread_id=thread_id, outcome="held", reason=taken)
-            mine.result = yield from self._alone(thread_id, mine)
+            mine.result = yield from self._alone.enter(thread_id, mine, waits)
             if mine.result is None:
-                yield from self._drained(thread_id)
-                held = yield from self._order.hold(run, before_run, "none" if late else older)
-                if held is not None and not (late and held[0] in ("moved_on", "whole")):
-                    mine.result = Settlement(run_id=run_id, thread_id=thread_id, outcome=held[0], reason=held[1])
-                else:
-                    mine.result = yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None)
-            if mine.result.outcome == "moved_on" and (yield from stands_already(self._journal, self._threads, run, reason)):
-                mine.result = replace(mine.result, outcome="whole")
+                mine.result = yield from self._in_turn(run_id, thread_id, reason, over_pause, before_run, late, older)
             if mine.result.is_final:
                 self._settlements.passed(run_id)
+            return mine.result
+        except HeldElsewhere as exc:
+            mine.result = Settlement(run_id=run_id, thread_id=thread_id, outcome="held", reason=exc.reason)
             return mine.result
         except Exception as exc:  # noqa: BLE001 - given back, and logged
             mine.result = self._failed(run_id, thread_id, exc)
             return mine.result
         finally:
-            self._settlements.done(thread_id, mine)
+            self._alone.leave(thread_id, mine)
+
+    def _in_turn(
+        self, run_id: str, thread_id: str, reason: str, over_pause: bool, before_run: str | None, late: bool, older: Older
+    ) -> Effects[Settlement]:
+        """The same when nothing else settles a run of the thread. What was read of the run before may have changed."""
+        run = yield self._off(partial(self._journal.run, run_id))
+        done = partial(Settlement, run_id=run_id, thread_id=thread_id)
+        if (taken := why_not_ours(self._journal, run)) is not None:
+            return done(outcome="held", reason=taken)
+        if run.done and not late:
+            # Another process has settled it, while this one waited for its turn.
+            return done(outcome="whole" if run.settled else "left_alone", reason=run.problem)
+        yield from self._drained(thread_id)
+        held = yield from self._order.hold(run, before_run, "none" if late else older)
+        if held is not None and not (late and held[0] in ("moved_on", "whole")):
+            result = done(outcome=held[0], reason=held[1])
+        else:
+            result = yield from self._settle(run, thread_id, reason, over_pause, late, before_run is not None)
+        if result.outcome == "moved_on" and (yield from stands_already(self._journal, self._threads, run, reason)):
+            result = replace(result, outcome="whole")
+        return result
 
     def _failed(self, run_id: str, thread_id: str | None, problem: Exception) -> Settlement:
         outcome: Outcome = "failed"
@@ -170,16 +188,9 @@ class Settler:
             warn_of(problem, _FAILED, run_id)
         return Settlement(run_id=run_id, thread_id=thread_id, outcome=outcome, reason=why)
 
-    def _alone(self, thread_id: str, mine: Settling) -> Effects[Settlement | None]:
-        """Wait until nothing else in this process settles a run of the thread. Returns the result, if it did what is asked
-        for now."""
-        settling = self._settlements.at_work
-        while (other := settling.setdefault(thread_id, mine)) is not mine:
-            if not (yield wait_for(other, _PATIENCE)):
-                raise SettlementTimeout(thread_id=thread_id, what="another settlement of it", seconds=_PATIENCE)
-            if (result := other.result_for(mine)) is not None:
-                return result
-        return None
+    def is_held_elsewhere(self, thread_id: str) -> bool:
+        """Whether another living journal settles a thread now. May block."""
+        return is_held(self._journal, name_of(self._threads, thread_id))
 
     def _warn(self, what: str) -> None:
         if not self._warned:
@@ -285,12 +296,12 @@ class Settler:
         if not broken or not (yield from is_free()):
             return first, self._threads.graph.checkpointer
         try:
-            yield from self._alone(thread_id, mine)
+            yield from self._alone.enter(thread_id, mine)
             yield from self._drained(thread_id)
             for namespace in broken:
                 yield from self._mender.mend(thread_id, namespace, inputs if not namespace else None)
         finally:
-            self._settlements.done(thread_id, mine)
+            self._alone.leave(thread_id, mine)
         return None, None
 
     def _back(self, run: Run, about: SettlementEvidence, place: str, state: Any) -> Effects[Any]:

@@ -157,6 +157,19 @@ class Store(Protocol):
     def learned(self, graph: str) -> set[str]:
         """All facts about a graph."""
 
+    def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
+        """Make `holder` the holder of a thread, if it has none or has `instead_of`. Returns the holder that it has then.
+
+        So that one settlement at a time writes the thread, among all processes. A holder is an id of an owner, a space and a
+        number. A store without this verb, `holder` and `release` is fine: then two processes do not exclude each other.
+        """
+
+    def holder(self, thread_id: str) -> str | None:
+        """The holder of a thread. Asked before each superstep of a settlement, also while the store cannot be written."""
+
+    def release(self, thread_id: str, holder: str) -> None:
+        """A thread has no holder any more, if it has this one."""
+
     def changed(self) -> int:
         """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""
 
@@ -176,7 +189,7 @@ class Store(Protocol):
         """Release everything. A closed store raises `StoreClosed` from every other verb; closing twice is fine."""
 
 
-_OPTIONAL = ("learn", "learned", "owner_of")
+_OPTIONAL = ("hold", "holder", "learn", "learned", "owner_of", "release")
 _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name not in _OPTIONAL)
 
 

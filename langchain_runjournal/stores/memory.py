@@ -32,6 +32,7 @@ class MemoryStore:
         self._kept: dict[str, _Kept] = {}  # in the order in which the runs began
         self._owners: dict[str, Owner] = {}
         self._facts: dict[str, set[str]] = {}
+        self._holders: dict[str, str] = {}
         self._version = 0
         self._closed = False
 
@@ -206,6 +207,24 @@ class MemoryStore:
         with self._open():
             return set(self._facts.get(graph, ()))
 
+    def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
+        """Make `holder` the holder of a thread, if it has none or has `instead_of`."""
+        with self._open():
+            if self._holders.get(thread_id) in (None, instead_of):
+                self._holders[thread_id] = holder
+            return self._holders[thread_id]
+
+    def holder(self, thread_id: str) -> str | None:
+        """The holder of a thread."""
+        with self._open():
+            return self._holders.get(thread_id)
+
+    def release(self, thread_id: str, holder: str) -> None:
+        """A thread has no holder any more, if it has this one."""
+        with self._open():
+            if self._holders.get(thread_id) == holder:
+                del self._holders[thread_id]
+
     def changed(self) -> int:
         """Grows with every write."""
         with self._open():
@@ -227,6 +246,8 @@ class MemoryStore:
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; a child has a copy of its own."""
+        if child:
+            self._holders.clear()  # the settlements of the parent are not in the child
         self._lock.release()
 
     def close(self) -> None:

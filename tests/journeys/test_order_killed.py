@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langchain_runjournal import RunJournal, attach
+from langchain_runjournal import Event, RunJournal, attach
 from langchain_runjournal.journal.core import core_of
 from tests.journeys.test_settle_crash import JOBS, Forker, die, serve, until
 from tests.settle.test_settle import made_by_hand, model, say, shown
 from tests.support.agents import words
-from tests.support.left_runs import leave, words_of
+from tests.support.left_runs import begin, leave, words_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
 
@@ -60,10 +60,13 @@ def in_world(home: Path, work: Callable[[World], None]) -> None:
 # --- the jobs -----------------------------------------------------------------------------------------------------------
 
 
-def settles_for_ever(home: Path) -> None:
-    """Claims the oldest run, and then writes nothing until it is killed."""
+def settles_for_ever(home: Path, owns: bool = False) -> None:
+    """Claims the oldest run, and then writes nothing until it is killed. `owns`: the runs are its own, and have ended."""
 
     def work(world: World) -> None:
+        if owns:
+            own(world, "t")
+
         def put(*given: Any) -> Any:
             (home / "settler").write_text(str(os.getpid()))
             threading.Event().wait()
@@ -74,19 +77,40 @@ def settles_for_ever(home: Path) -> None:
     in_world(home, work)
 
 
+def own(world: World, *threads: str) -> None:
+    """On each thread, three runs of this process that have ended and are not settled, begun in turns."""
+    for name in OLD:
+        for thread_id in threads:
+            run_id = f"{name} of {thread_id}"
+            begin(world.journal, run_id, thread_id)
+            cut = {"status": "interrupted", "cause": "stop", "settled": False}
+            world.journal.append(Event(run_id=run_id, kind="run.end", data=cut))
+    world.journal.flush()
+
+
 def waits(home: Path, thread_id: str) -> None:
-    """Sends a message that has to wait for a settler."""
+    """Sends a message that has to wait for a settler: for its run, or for its thread."""
 
     def work(world: World) -> None:
-        claim, looks = world.journal.claim, [0]
+        store: Any = world.journal._store
+        claim, hold, looks = world.journal.claim, store.hold, [0]
 
-        def looking(run_id: str) -> bool:
-            looks[0] += 1
+        def look(is_there: bool) -> None:
+            looks[0] += is_there
             if looks[0] == 3:
                 (home / "waits").touch()
+
+        def looking(run_id: str) -> bool:
+            look(True)
             return claim(run_id)
 
+        def asking(*given: Any) -> Any:
+            found = hold(*given)
+            look(not found.startswith(world.journal.owner_id))
+            return found
+
         world.journal.claim = looking  # type: ignore[method-assign]
+        store.hold = asking
         began = time.monotonic()
         seen = world.work("message", thread_id)
         (home / "seen").write_text(json.dumps([seen, time.monotonic() - began]))
@@ -94,10 +118,16 @@ def waits(home: Path, thread_id: str) -> None:
     in_world(home, work)
 
 
-def settles_and_dies(home: Path, how: str, thread_id: str, after: int) -> None:
-    """Recovers, or sends a message, and dies after so many steps: writes to the checkpointer and to the journal's store."""
+def settles_and_dies(home: Path, how: str, thread_id: str, after: int, owns: bool = False) -> None:
+    """Recovers, or sends a message, and dies after so many steps: writes to the checkpointer and to the journal's store.
+
+    `owns`: what is left belongs to it, and the others begin when it does.
+    """
 
     def work(world: World) -> None:
+        if owns:
+            own(world, "t", "u")
+            (home / "owns").touch()
         left, lock = [after], threading.Lock()
 
         def counted(verb: Any) -> Any:
@@ -113,7 +143,7 @@ def settles_and_dies(home: Path, how: str, thread_id: str, after: int) -> None:
 
         store: Any = core_of(world.journal).store
         world.saver.put = counted(world.saver.put)
-        store.append, store.claim = counted(store.append), counted(store.claim)
+        store.append, store.claim, store.hold = counted(store.append), counted(store.claim), counted(store.hold)
         world.work(how, thread_id)
 
     in_world(home, work)
@@ -142,11 +172,13 @@ def words_on(thread_id: str) -> list[str]:
     return words_of(*(f"{name} of {thread_id}" for name in OLD))
 
 
-def test_a_message_whose_settler_is_killed(forker: Forker, tmp_path: Path) -> None:
-    """It settles what the other process had claimed, and the newer runs after it, and begins then: at once, not after a
-    minute."""
-    left(tmp_path, "t")
-    forker.begin(settles_for_ever, tmp_path)
+@pytest.mark.parametrize("owns", [False, True])
+def test_a_message_whose_settler_is_killed(owns: bool, forker: Forker, tmp_path: Path) -> None:
+    """It settles what the other process had claimed, or what was its own, and the newer runs after it, and begins then: at
+    once, not after a minute."""
+    if not owns:
+        left(tmp_path, "t")
+    forker.begin(settles_for_ever, tmp_path, owns=owns)
     until(lambda: (tmp_path / "settler").exists() and (tmp_path / "settler").read_text() != "")
     forker.begin(waits, tmp_path, thread_id="t")
     until((tmp_path / "waits").exists)
@@ -157,11 +189,19 @@ def test_a_message_whose_settler_is_killed(forker: Forker, tmp_path: Path) -> No
     assert seen == [*words_on("t"), "U next"]
 
 
-def _storm(forker: Forker, home: Path, seed: int) -> None:
-    """Recoverers and messages on two threads, each killed somewhere or not at all; in the end, somebody recovers."""
+def _storm(forker: Forker, home: Path, seed: int, owns: bool = False) -> None:
+    """Recoverers and messages on two threads, each killed somewhere or not at all; in the end, one process recovers.
+
+    `owns`: what is to be settled belongs to one of them, and has ended.
+    """
     chance = random.Random(seed)
     home.mkdir()
-    left(home, "t", "u")
+    if owns:
+        how, thread_id = chance.choice(["recover", "message"]), chance.choice("tu")
+        forker.begin(settles_and_dies, home, how=how, thread_id=thread_id, after=chance.randint(1, 40), owns=True)
+        until((home / "owns").exists)
+    else:
+        left(home, "t", "u")
     for _ in range(chance.randint(2, 4)):
         how, thread_id = chance.choice(["recover", "message"]), chance.choice("tu")
         forker.begin(settles_and_dies, home, how=how, thread_id=thread_id, after=chance.randint(1, 25))
@@ -190,11 +230,17 @@ def test_those_who_settle_are_killed_anywhere(seed: int, forker: Forker, tmp_pat
     _storm(forker, tmp_path / "home", seed)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_owner_and_others_who_settle_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
+    """The same, where the owner of the runs lives at first, and settles them at the same time."""
+    _storm(forker, tmp_path / "home", seed, owns=True)
+
+
 @pytest.mark.storm
 def test_a_storm_of_those_who_settle(forker: Forker, tmp_path: Path) -> None:
     """The same, five hundred times."""
     for seed in range(1_000, 1_500):
-        _storm(forker, tmp_path / str(seed), seed)
+        _storm(forker, tmp_path / str(seed), seed, owns=seed % 2 == 0)
 
 
 if __name__ == "__main__":

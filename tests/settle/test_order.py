@@ -444,7 +444,7 @@ def test_a_settlement_that_is_begun_twice(journals: Journals, monkeypatch: pytes
 
     async def scenario() -> None:
         gate, saver = Gate(), Held()
-        waits = noticed(monkeypatch, "langchain_runjournal.settle.settler.wait_for")
+        waits = noticed(monkeypatch, "langchain_runjournal.settle.thread_hold.wait_for")
         saver.gate = gate
         async with journals() as journal:
             graph = graph_of(saver=saver)

@@ -1,4 +1,4 @@
-"""What was learned about graphs, as rows of `facts`.
+"""What was learned about graphs, and which threads are being settled by which journal, as rows of `facts`.
 
 A table of its own would be a migration, after which the previous release could not open the file any more.
 """
@@ -13,6 +13,13 @@ from typing import Final
 
 _READ: Final = "SELECT value FROM facts WHERE name = ?"
 _WRITE: Final = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
+
+
+_HOLD: Final = (
+    "INSERT INTO facts (name, value) VALUES (:name, :holder) ON CONFLICT (name)"
+    " DO UPDATE SET value = excluded.value WHERE value IS :instead_of"
+)
+_RELEASE: Final = "DELETE FROM facts WHERE name = ? AND value = ?"
 
 
 class Facts:
@@ -36,6 +43,24 @@ class Facts:
         with self._snapshot() as con:
             return _read(con, graph)
 
+    def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
+        """Make `holder` the holder of a thread, if it has none or has `instead_of`."""
+        name = _held(thread_id)
+        with self._transaction() as con:
+            con.execute(_HOLD, {"name": name, "holder": holder, "instead_of": instead_of})
+            return str(con.execute(_READ, (name,)).fetchone()[0])
+
+    def holder(self, thread_id: str) -> str | None:
+        """The holder of a thread."""
+        with self._snapshot() as con:
+            row = con.execute(_READ, (_held(thread_id),)).fetchone()
+        return None if row is None else str(row[0])
+
+    def release(self, thread_id: str, holder: str) -> None:
+        """A thread has no holder any more, if it has this one."""
+        with self._transaction() as con:
+            con.execute(_RELEASE, (_held(thread_id), holder))
+
 
 def _read(con: sqlite3.Connection, graph: str) -> set[str]:
     """All that is known of a graph. Nothing, if the row is damaged: it is learned again."""
@@ -45,6 +70,10 @@ def _read(con: sqlite3.Connection, graph: str) -> set[str]:
     except (ValueError, TypeError):
         return set()
     return {one for one in found if isinstance(one, str)} if isinstance(found, list) else set()
+
+
+def _held(thread_id: str) -> str:
+    return f"held {thread_id}".encode("utf-8", "backslashreplace").decode()
 
 
 def _name(graph: str) -> str:

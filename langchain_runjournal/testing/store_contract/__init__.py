@@ -119,6 +119,21 @@ class StoreContract(BeginContract):
         assert store.prune(before=None, keep_last=0) == ["r"]
         assert store.learned("g") == {"a"}
 
+    # --- who settles a thread -----------------------------------------------------------------------------------------
+
+    def test_a_thread_has_one_holder(self) -> None:
+        """The first one gets it; another one, only in the place of one that it names, and gives back only its own."""
+        store = self.open()
+        other = self.open_again(store)
+        assert store.holder("t") is None
+        assert store.hold("t", "me 1", None) == other.hold("t", "you 1", None) == other.hold("t", "you 1", "me 0") == "me 1"
+        assert [other.hold("u", "you 2", "me 1"), store.holder("u")] == ["you 2", "you 2"]
+        assert [other.hold("t", "you 1", "me 1"), store.holder("t")] == ["you 1", "you 1"]
+        store.release("t", "me 1")
+        assert other.holder("t") == "you 1"
+        other.release("t", "you 1")
+        assert [store.holder("t"), store.hold("t", "me 2", None), other.holder("u")] == [None, "me 2", "you 2"]
+
     # --- stop requests, owners ----------------------------------------------------------------------------------------
 
     def test_a_stop_request_is_kept_once(self) -> None:
