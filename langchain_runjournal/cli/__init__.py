@@ -1,4 +1,4 @@
-"""The command `runjournal`: a journal from a terminal or a script. Needs the extra `cli`."""
+"""The command `runjournal`: read, follow, stop and maintain the runs of a journal. Needs the extra `cli`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _EXTRA = ("click", "rich")
 
 
 def main() -> None:
-    """The command itself: ends the process with 0 (fine), 1 (a problem was found) or 2 (wrong usage)."""
+    """Run the command, and exit with 0 (fine), 1 (a problem was found) or 2 (wrong usage)."""
     try:
-        from ._app import commands
+        from .app import commands
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in _EXTRA:
             raise
         need = 'runjournal: the command line needs the extra "cli". Use `pip install "langchain-runjournal[cli]"`.'
-        print(need, file=sys.stderr)  # noqa: T201 - nothing is there yet to say it with
+        print(need, file=sys.stderr)  # noqa: T201 - rich, which prints everything else, may be what is missing
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -9,37 +9,31 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import chat, play
+from . import play
 
 
 class _Console(Console):
-    """One that leaves to us what becomes of a reader that has gone."""
+    """A console that leaves a closed pipe to this module: rich itself would exit with 1."""
 
     def on_broken_pipe(self) -> None:
-        """Called where the error is handled."""
+        """Raise the error that rich is handling."""
         raise
 
 
 def main() -> int:
-    """Play, or chat. Returns the exit code."""
+    """Play. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m langchain_runjournal.demo", description="See what a journal does.")
-    parser.add_argument("--directory", type=Path, help="where what is shown is kept")
-    parser.add_argument("--chat", action="store_true", help="an interactive chat")
-    parser.add_argument("--model", help="for the chat: a real model, as provider:name")
-    parser.add_argument("--new", action="store_true", help="for the chat: begin a new conversation")
+    parser.add_argument("--directory", type=Path, help="where the demonstration writes its files and leaves them")
     given = parser.parse_args()
-    console = _Console()
-    if given.chat:
-        return chat(console, directory=given.directory, model=given.model, new=given.new)
-    return play(console, directory=given.directory)
+    return play(_Console(), directory=given.directory)
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit(130)  # before it has begun
+        sys.exit(130)  # pressed before the demonstration began
     except BrokenPipeError:
-        # Or the interpreter would flush into the closed pipe once more on its way out.
+        # Otherwise the interpreter would flush into the closed pipe once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -12,8 +12,8 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import RunJournal
-from langchain_runjournal.cli._following import People
-from langchain_runjournal.cli._settings import Settings
+from langchain_runjournal.cli.event_printer import TextPrinter
+from langchain_runjournal.cli.output import Output
 from langchain_runjournal.timeline.timeline import timeline
 from tests.support.answering import CELLS, PROGRAMS, Cut, Desk, ask, attached, beside, config, ended_in, left_of, whole
 from tests.support.conversations import story
@@ -174,7 +174,7 @@ def test_what_is_kept_is_told_when_it_is_known(journal: RunJournal) -> None:
 def test_follow_says_what_was_kept(journal: RunJournal, capfd: pytest.CaptureFixture[str]) -> None:
     """The words have been shown already: a line says that they are not part of the conversation."""
     run_id = Table("router", journal).run("hi")
-    people = People(Settings(), journal.run(run_id), ())
+    people = TextPrinter(Output(), journal.run(run_id), ())
     people.show(journal.read(run_id))
     people.close()
     assert "route keeps 1 answer to itself: not part of the conversation" in capfd.readouterr().err

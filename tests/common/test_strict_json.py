@@ -18,7 +18,7 @@ from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.common.packed import is_same
 from langchain_runjournal.events.encoding import encode_value
 from langchain_runjournal.view import page
-from tests._cli import run
+from tests.support.command_line import run
 
 ODD = {"nan": math.nan, "inf": math.inf, "minus": -math.inf, "plain": 0.5}
 WORDS = {"nan": "NaN", "inf": "Infinity", "minus": "-Infinity", "plain": 0.5}

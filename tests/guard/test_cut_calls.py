@@ -654,7 +654,7 @@ def test_the_picture_of_a_run_says_why(ran: Tools, journal: RunJournal) -> None:
 def test_the_command_line_says_what_became_of_the_call(ran: Tools, tmp_path: Path) -> None:
     """Once, and without a result: here the refusal ended the run."""
     pytest.importorskip("click")
-    from tests._cli import run as command
+    from tests.support.command_line import run as command
 
     with RunJournal(tmp_path / "runs.db") as journal:
         graph = attach(hand_made(model_of(CUT, DONE), ran, handle_tool_errors=False), journal)

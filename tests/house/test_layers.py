@@ -98,13 +98,11 @@ def test_every_module_stands_in_a_room() -> None:
     assert {room_of(module) for module in modules()} == set(MAY_IMPORT)
 
 
-@pytest.mark.xfail(reason="the cuts come after the move")
 def test_imports_go_down() -> None:
     """A room imports only what the table allows, in functions and for types included."""
     assert not sorted({f"{one.importer} imports {one.imported}" for one in imports() if not is_allowed(one)})
 
 
-@pytest.mark.xfail(reason="the cuts come after the move")
 def test_every_door_is_used() -> None:
     """A door that no import needs is closed."""
     assert not set(DOORS) - {(one.importer, one.imported) for one in imports()}

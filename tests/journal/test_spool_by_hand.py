@@ -17,8 +17,8 @@ from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool_by_hand import take_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import numbered
-from tests._cli import run
 from tests.journal.test_spool import OWNER, put_run, spool_at, whole
+from tests.support.command_line import run
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +81,9 @@ def test_a_file_that_was_kept_as_damaged(db: Path) -> None:
         assert (journal.run("r").lost, whole(core_of(journal).store)) == (1, [1, 2, 4, 5])
     done = run("recover", "--spool", kept.name, "--no-json")
     assert done.exit_code == 1
-    assert "0 events of 0 runs brought in, 4 stored already, 3 refused, of 7 that are whole" in done.stdout
+    assert "0 events of 0 runs imported, 4 stored already, 3 refused, of 7 readable" in done.stdout
     assert "is incomplete" in done.stderr
-    assert "delete it when you need it no more" in done.stderr
+    assert "delete it when you no longer need it" in done.stderr
     with RunJournal(db) as journal:
         assert (journal.run("r").lost, whole(core_of(journal).store)) == (1, [1, 2, 4, 5])
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_brought_in(db: Path, here: Path, what: str) -> None:
         assert (path.read_bytes() if path.exists() else b"") == before
         done = run("recover", "--spool", str(path))
         assert done.exit_code == 1
-        assert ("There is no file" if what == "nowhere" else "was not imported") in done.stderr
+        assert ("does not exist" if what == "nowhere" else "was not imported") in done.stderr
 
 
 def test_spool_and_graph_are_two_steps(db: Path) -> None:

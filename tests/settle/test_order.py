@@ -24,10 +24,10 @@ from langchain_runjournal.settle import schedule as _turns
 from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
 from langchain_runjournal.testing import FakeClock
-from tests._cli import run as command
 from tests.settle.test_settle import THREAD, Asked, Saver, athread, failing, made_by_hand, model, say, shown, thread
 from tests.settle.test_settle_found import cancelled, handlers, warnings_of
 from tests.support.agents import words
+from tests.support.command_line import run as command
 from tests.support.conversations import Gate
 from tests.support.left_runs import Journals, begin, leave, words_of
 

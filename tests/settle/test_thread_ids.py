@@ -29,7 +29,7 @@ from langchain_runjournal import (
 from langchain_runjournal.events import thaw_events
 from langchain_runjournal.events.run_state import advance, begin
 from langchain_runjournal.journal.core import core_of
-from tests._cli import run
+from tests.support.command_line import run
 
 HALF = "user\ud800"
 THEIRS = "user?"

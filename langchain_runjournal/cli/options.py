@@ -1,0 +1,152 @@
+"""The options that every command has, and the journal that they name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from ..common.wording import plural
+from ..errors import UnknownStore
+from ..journal.run_journal import RunJournal
+from ..stores import _sqlite_path
+from .output import Output
+
+DEFAULT: Final = "runs.db"
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class CommandFailed(Exception):
+    """What went wrong and what to do, in one line. The command exits with 1."""
+
+
+class Settings:
+    """The values of the common options, wherever they were given, and the output that they configure."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.output = Output()
+
+    @property
+    def debug(self) -> bool:
+        """Whether errors are shown with their traceback."""
+        return bool(self.values.get("debug"))
+
+    def set(self, name: str, value: Any) -> None:
+        """Set the value of an option."""
+        self.values[name] = value
+        if name == "json":
+            self.output.wants_json = value
+
+    @contextmanager
+    def open(self) -> Iterator[RunJournal]:
+        """Open the journal. Never create one that does not exist."""
+        url = self._url()
+        journal = RunJournal(url, busy_timeout=self.values.get("busy_timeout") or 5.0)
+        reported = 0
+        try:
+            reported = self._report_imports(journal, reported)
+            yield journal
+        finally:
+            journal.close()
+            self._report_imports(journal, reported)
+
+    def _report_imports(self, journal: RunJournal, reported: int) -> int:
+        """Print what the journal has imported from spools since the first `reported` reports."""
+        reports = journal.recovered
+        for report in reports[reported:]:
+            if report.events:
+                size = f"{plural(report.events, 'event')} of {plural(len(report.runs), 'run')}"
+                self.output.note(f"imported {size} from the spool of a dead owner")
+            if report.problem:
+                self.output.warn(f"the spool of a dead owner is damaged: {report.problem}. The file was kept.")
+        return len(reports)
+
+    def _url(self) -> str:
+        given = self.values.get("journal")
+        url = given or DEFAULT
+        if url.strip() == ":memory:":
+            raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
+        try:
+            path = _sqlite_path(url)
+        except UnknownStore as exc:
+            instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db"
+            raise click.UsageError(f"{url!r} names no journal: {exc.reason}. {instead}") from exc
+        if path.is_dir():
+            raise CommandFailed(f"{path} is a directory. Give the path of a journal in it, for example {path / DEFAULT}.")
+        what_to_do = "Give the path of one with --journal, or set RUNJOURNAL_URL."
+        if not path.exists():
+            where = "" if given else f" in {Path.cwd()}"
+            raise CommandFailed(f"The journal {path} does not exist{where}. {what_to_do}")
+        if path.is_file() and not path.stat().st_size and not Path(f"{path}-wal").exists():
+            raise CommandFailed(f"{path} is an empty file, and not yet a journal. {what_to_do}")
+        return str(url)
+
+
+def option(*names: str, **more: Any) -> Callable[[_F], _F]:
+    """Define an option whose help also shows the environment variable that sets it."""
+    return click.option(*names, show_envvar=True, **more)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds. NaN is refused: it compares with nothing, so click finds it in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert a value to a number, or fail."""
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(number) else number
+
+
+def timeout_option(help: str) -> Callable[[_F], _F]:
+    """Define `--timeout`, for commands that wait for a run to stop."""
+    seconds = Seconds(0, min_open=True)
+    return option("--timeout", type=seconds, default=60.0, show_default=True, metavar="SECONDS", help=help)
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    # An option may stand before the name of the command or after it. The command line overrides the environment, and the
+    # last occurrence overrides the first.
+    settings = ctx.ensure_object(Settings)
+    name = str(parameter.name)
+    if name not in settings.values or ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+        settings.set(name, value)
+
+
+def _common(*names: str, **more: Any) -> Callable[[_F], _F]:
+    return option(*names, callback=_keep, expose_value=False, **more)
+
+
+_COMMON: Final = (
+    _common(
+        "--journal",
+        metavar="PATH_OR_URL",
+        envvar="RUNJOURNAL_URL",
+        help=f"The journal. Without it: {DEFAULT} in the current directory.",
+    ),
+    _common(
+        "--json/--no-json",
+        default=None,
+        envvar="RUNJOURNAL_JSON",
+        help="JSON lines, or text for people. Without it: JSON lines unless stdout is a terminal.",
+    ),
+    _common(
+        "--busy-timeout",
+        type=Seconds(0, 1_000_000, min_open=True),
+        metavar="SECONDS",
+        envvar="RUNJOURNAL_BUSY_TIMEOUT",
+        help="How long to wait for another process that has locked the journal. Without it: 5.",
+    ),
+    _common("--debug", is_flag=True, envvar="RUNJOURNAL_DEBUG", help="Show the traceback of an error."),
+)
+
+
+def common(function: _F) -> _F:
+    """Add the options that every command and the group have."""
+    for add in reversed(_COMMON):
+        function = add(function)
+    return function

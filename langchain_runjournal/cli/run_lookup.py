@@ -1,0 +1,152 @@
+"""Find a run by a prefix of its id, read its events, and tell the state of its owner."""
+
+from __future__ import annotations
+
+import logging
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..common.text import is_utf8
+from ..common.wording import plural
+from ..errors import RunJournalError, RunNotFound
+from ..events import Event, Run, RunStatus
+from ..journal.check import GapFinder, read_on
+from ..journal.core import core_of
+from ..journal.run_journal import RunJournal
+from .options import CommandFailed, Settings
+from .output import Output
+from .terminal_text import one_line, standing
+
+_SHORTEST: Final = 8
+_CANDIDATES: Final = 5
+_PAGE: Final = 2_000
+OwnerState = Literal["alive", "gone", "unknown", "nobody"]
+"""The values of `owner_state`. "gone": a dead owner. "unknown": on another machine, with a lease that has not run out."""
+
+
+if TYPE_CHECKING:
+    _Text = click.ParamType[str, Any]
+else:
+    _Text = click.ParamType  # not generic in every release of click
+
+
+class RunId(_Text):
+    """A run on the command line: an id, a prefix that only one run has, @last, or @2 for the last but one."""
+
+    name = "run"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer the ids with this prefix, the newest first. Print nothing, whatever fails."""
+        settings = ctx.ensure_object(Settings)
+        settings.output.is_silent = True
+        logging.getLogger("langchain_runjournal").setLevel(logging.CRITICAL)
+        try:
+            with settings.open() as journal:
+                runs = [run for run in journal.runs(limit=None) if run.run_id.startswith(incomplete)]
+        except (RunJournalError, OSError, CommandFailed, click.UsageError):
+            return []
+        # An id with characters that a shell interprets is not offered.
+        plain = [run for run in runs if run.run_id.isprintable() and " " not in run.run_id]
+        return [CompletionItem(run.run_id, help=one_line(f"{run.name or ''} {standing(run)}", 60)) for run in plain[:50]]
+
+
+class Ids:
+    """The ids of all runs of a journal. Reads no events."""
+
+    def __init__(self, journal: RunJournal) -> None:
+        self.newest_first = [run.run_id for run in journal.runs(limit=None)]
+        self._sorted = sorted(self.newest_first)
+
+    def short(self, run_id: str) -> str:
+        """Return the shortest prefix of an id that no other run has, of at least 8 characters."""
+        place = bisect_left(self._sorted, run_id)
+        least = _SHORTEST
+        for other in (*self._sorted[max(place - 1, 0) : place], *self._sorted[place + 1 : place + 2]):
+            same = next((at for at, (a, b) in enumerate(zip(run_id, other, strict=False)) if a != b), len(other))
+            least = max(least, same + 1)
+        while run_id[least - 1 : least] == "-":
+            least += 1
+        return run_id[:least]
+
+    def beginning_with(self, start: str) -> list[str]:
+        """List the ids with a prefix."""
+        first = bisect_left(self._sorted, start)
+        last = first
+        while last < len(self._sorted) and self._sorted[last].startswith(start):
+            last += 1
+        return self._sorted[first:last]
+
+
+def short_id(output: Output, journal: RunJournal, run_id: str) -> str:
+    """Return the shortest unique prefix of an id. Damage of other runs is not reported for that."""
+    before = len(output.damage)
+    short = Ids(journal).short(run_id)
+    del output.damage[before:]
+    return short
+
+
+def find_run(journal: RunJournal, name: str) -> Run:
+    """Return the run that a user has named. Raise `CommandFailed` if no run or several match."""
+    if not name:
+        raise CommandFailed("An empty run id names no run. List them with `runjournal list`.")
+    if not is_utf8(name):
+        raise CommandFailed(f"{name!r} is not a run id: UTF-8 cannot encode it. List them with `runjournal list`.")
+    try:
+        return journal.run(name)
+    except RunNotFound:
+        pass
+    ids = Ids(journal)
+    counted = re.fullmatch(r"@(last|[0-9]+)", name)
+    if counted:
+        place = 1 if counted[1] == "last" else int(counted[1])
+        if not 1 <= place <= len(ids.newest_first):
+            raise CommandFailed(f"{name} names no run: the journal holds {plural(len(ids.newest_first), 'run')}.")
+        return journal.run(ids.newest_first[place - 1])
+    found = ids.beginning_with(name)
+    if len(found) == 1:
+        return journal.run(found[0])
+    if not found:
+        held = "List what it holds with `runjournal list --all`."
+        raise CommandFailed(f"The journal {journal.url} holds no run {name!r}. {held}")
+    shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
+    raise CommandFailed(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
+
+
+def find_runs(journal: RunJournal, names: Iterable[str]) -> list[Run]:
+    """Return the runs that a user has named, each once."""
+    return list({run.run_id: run for run in (find_run(journal, name) for name in names)}.values())
+
+
+def owner_of(journal: RunJournal, run: Run) -> OwnerState:
+    """Return the state of a run's owner; "nobody" for a run that has ended or waits for a human."""
+    return owner_and_process(journal, run)[0]
+
+
+def owner_and_process(journal: RunJournal, run: Run) -> tuple[OwnerState, int | None]:
+    """Return the state of a run's owner, and the number of its process."""
+    if run.ended or run.status == RunStatus.PAUSED:
+        return "nobody", None
+    owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == run.owner), None)
+    if owner is None:
+        return "gone", None
+    return core_of(journal).dead_owners.verdict(owner), owner.pid
+
+
+def events_of(output: Output, journal: RunJournal, run: Run) -> Iterator[Event]:
+    """Yield the events of a run, read a page at a time. Report missing events after the last one."""
+    gap_finder = GapFinder(run.run_id)
+    while page := read_on(journal, run.run_id, gap_finder.last, _PAGE):
+        gap_finder.see(page)
+        yield from page
+    report_missing(output, run.run_id, *gap_finder.take_gaps(), *gap_finder.differences(run))
+
+
+def report_missing(output: Output, run_id: str, *found: str) -> None:
+    """Report what a run lacks; each of `found` is a predicate, such as "has a gap: 3 is followed by 7"."""
+    for said in found:
+        output.fault(f"run {run_id} {said}; see `runjournal check`")

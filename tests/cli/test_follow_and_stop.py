@@ -1,0 +1,79 @@
+"""`runjournal follow` and `runjournal stop`, of runs in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from langchain_runjournal import Event, RunJournal
+from tests.support.command_line import (
+    STOPPED,
+    WAITS,
+    complaint,
+    data,
+    run,
+    write,
+)
+
+
+def test_follow_of_what_is_over(journal: Path) -> None:
+    """All of its events, or those after one; as text, only the answers go to stdout."""
+    with RunJournal(journal) as opened:
+        events = [event.to_dict() for event in opened.read(STOPPED)]
+    assert data("follow", STOPPED) == events
+    assert data("follow", STOPPED, "--after", "5") == events[5:]
+    assert data("follow", STOPPED, "--after", "999") == []
+    assert run("follow", STOPPED, "--after", "999").stderr == ""
+    done = run("follow", STOPPED, "--no-json")
+    assert done.stdout == "Let me look.\nIt is sunny\n"
+    for line in ("human: How is Rome?", "→ weather", "← weather", "cut off: stop", "run interrupted (stop)"):
+        assert line in done.stderr
+    middle = next(event["seq"] for event in events if event["data"] == {"text": "is "})
+    assert run("follow", STOPPED, "--no-json", "--after", str(middle)).stdout == "sunny\n"
+
+
+def test_follow_of_what_waits_for_a_human_ends(journal: Path) -> None:
+    """It says that the run waits, and exits with 0."""
+    done = run("follow", WAITS)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout.splitlines()[-1])["kind"] == "run.pause"
+    assert "waits for a human" in done.stderr
+
+
+def test_answers_at_the_same_time_do_not_mix(here: Path) -> None:
+    """One is printed as it arrives, the other one when the first has ended; a helper call is not printed."""
+
+    with RunJournal(here / "runs.db") as opened:
+
+        def put(kind: Any, call: str, **more: Any) -> None:
+            opened.append(Event(run_id="r", kind=kind, data=more, call_id=call))
+
+        for call, role in (("a", "answer"), ("b", "answer"), ("h", "helper")):
+            put("llm.start", call, model="m", role=role)
+        for word in ("1 ", "2 ", "3 "):
+            for call in "abh":
+                put("llm.ai.delta", call, text=f"{call}{word}")
+        for call in "ab":
+            put("llm.ai.partial", call, cause="stop")
+        opened.append(Event(run_id="r", kind="run.end", data={"status": "interrupted", "cause": "stop"}))
+    assert run("follow", "r", "--no-json").stdout == "a1 a2 a3 \nb1 b2 b3 \n"
+
+
+def test_stop_of_what_is_over_is_fine(journal: Path) -> None:
+    """It says so, requests nothing, and prints the run."""
+    for name, why in ((STOPPED, "ended already"), (WAITS, "waits for a human")):
+        done = run("stop", name)
+        assert done.exit_code == 0
+        assert why in done.stderr
+        assert json.loads(done.stdout)["stop"] is None
+
+
+def test_stop_without_waiting_asks(here: Path) -> None:
+    """The request is recorded with its cause; a run that does not end in time is an error in one line."""
+    with RunJournal(here / "runs.db") as owner:
+        write(owner, "r1", "running")
+        owner.flush()
+        assert data("stop", "r1", "--no-wait", "--cause", "shutdown")[0]["stop"] == "shutdown"
+        assert owner.run("r1").stop == "shutdown"
+        assert "has not ended within 0.05 s" in complaint("stop", "r1", "--timeout", "0.05")
