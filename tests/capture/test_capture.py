@@ -41,7 +41,7 @@ def handler(journal: RunJournal) -> JournalCallbackHandler:
 
 
 def config(handler: BaseCallbackHandler, thread: str | None = "t") -> dict[str, Any]:
-    """A config with a new run id."""
+    """Return a config with a new run id."""
     found: dict[str, Any] = {"callbacks": [handler], "run_id": uuid4()}
     if thread is not None:
         found["configurable"] = {"thread_id": thread}
@@ -52,8 +52,8 @@ def kinds(events: list[Event], without: str = "llm.ai.delta") -> list[str]:
     return [event.kind for event in events if event.kind != without]
 
 
-def told(journal: RunJournal, cfg: dict[str, Any]) -> list[tuple[str, str]]:
-    """The transcript, in short."""
+def lines(journal: RunJournal, cfg: dict[str, Any]) -> list[tuple[str, str]]:
+    """The transcript as lines."""
     return [(message.type, message.text) for message in journal.transcript(str(cfg["run_id"]))]
 
 
@@ -77,7 +77,7 @@ def broken(x: int) -> str:
 
 
 def test_an_agent_run_from_start_to_end(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """Every fact of the run, in order, each with what it needs to be found again."""
+    """The journal has every fact of the run, in order, each with the ids by which a reader finds it again."""
     model = Scripted(
         scripts=[asks(("c1", "double", {"x": 2}), ("c2", "double", {"x": 3})), words("Four ", "and six.", usage=True)]
     )
@@ -108,7 +108,7 @@ def test_an_agent_run_from_start_to_end(journal: RunJournal, handler: JournalCal
     run = journal.run(str(cfg["run_id"]))
     assert (run.status, run.cause, run.thread_id, run.name) == ("completed", None, "t", "chat")
     assert run.usage == {"scripted": {"calls": 2, "incomplete": 1, **USAGE}}
-    assert told(journal, cfg) == [
+    assert lines(journal, cfg) == [
         ("human", "Double 2 and 3"),
         ("ai", "Looking. "),
         ("tool", "4"),
@@ -130,12 +130,12 @@ def test_the_words_are_there_before_the_consumer_has_them(journal: RunJournal, h
 
 
 def test_a_model_alone_is_a_run(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """Of what is sent along, only what is new is its input: not the instructions, not what was said before."""
+    """Only the new messages of the request are the input of the run: not the instructions, and not what was said before."""
     cfg = config(handler, None)
     history = [SystemMessage("Be brief."), HumanMessage("1"), AIMessage("one"), HumanMessage("2")]
     Scripted(scripts=[words("two", usage=True)]).invoke(history, cfg)
     assert kinds(events(journal, cfg)) == ["run.start", "llm.human.input", "llm.start", "llm.ai.response", "run.end"]
-    assert told(journal, cfg) == [("human", "2"), ("ai", "two")]
+    assert lines(journal, cfg) == [("human", "2"), ("ai", "two")]
     assert journal.run(str(cfg["run_id"])).usage["scripted"] == {"calls": 1, **USAGE}
 
 
@@ -144,29 +144,29 @@ def test_a_chain_and_a_plain_text_model(journal: RunJournal, handler: JournalCal
     cfg = config(handler, None)
     chain = ChatPromptTemplate.from_messages([("human", "About {topic}")]) | Scripted(scripts=[words("Bears ", "sleep.")])
     list(chain.stream({"topic": "bears"}, cfg))
-    assert told(journal, cfg) == [("human", "About bears"), ("ai", "Bears sleep.")]
+    assert lines(journal, cfg) == [("human", "About bears"), ("ai", "Bears sleep.")]
     cfg = config(handler, None)
     list(PlainText(says="plain").stream("Say it", cfg))
-    assert told(journal, cfg) == [("human", "Say it"), ("ai", "plain")]
+    assert lines(journal, cfg) == [("human", "Say it"), ("ai", "plain")]
     assert [event.text for event in events(journal, cfg) if event.kind == "llm.ai.delta"] == list("plain")
 
 
 def test_what_goes_into_a_thread_is_new_to_it(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """All messages of the input of a run with a thread are kept, and none of a run that only resumes."""
+    """A run with a thread keeps all messages of its input, and a run that only resumes keeps none."""
     agent = create_agent(Scripted(scripts=[words("ok")]), [], checkpointer=InMemorySaver())
     cfg = config(handler)
     agent.invoke({"messages": [("user", "1"), ("assistant", "one"), {"role": "user", "content": "2"}]}, cfg)
-    assert told(journal, cfg) == [("human", "1"), ("ai", "one"), ("human", "2"), ("ai", "ok")]
+    assert lines(journal, cfg) == [("human", "1"), ("ai", "one"), ("human", "2"), ("ai", "ok")]
     cfg = config(handler)
     agent.invoke(None, cfg)
-    assert told(journal, cfg) == []
+    assert lines(journal, cfg) == []
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
 def test_results_that_no_tool_reports_are_kept(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """An unknown tool, and an error that the tool node turned into a message: the model saw both."""
+    """The tool is unknown, or the tool node turned an error into a message: the model saw both results."""
     graph = StateGraph(MessagesState)
     model = Scripted(scripts=[asks(("c1", "broken", {"x": 1}), ("c2", "unknown", {})), words("Sorry.")])
     graph.add_node("model", lambda state, config: {"messages": [model.invoke(state["messages"], config)]})
@@ -178,7 +178,7 @@ def test_results_that_no_tool_reports_are_kept(journal: RunJournal, handler: Jou
     state = graph.compile().invoke({"messages": [("user", "go")]}, cfg)
     errored = next(event for event in events(journal, cfg) if event.kind == "tool.error")
     assert (errored.data["tool_call_id"], "no such x" in errored.data["error"]) == ("c1", True)
-    assert told(journal, cfg) == [(message.type, message.text) for message in state["messages"]]
+    assert lines(journal, cfg) == [(message.type, message.text) for message in state["messages"]]
 
 
 def test_a_tool_that_ends_after_its_run_is_kept_as_late(journal: RunJournal, handler: JournalCallbackHandler) -> None:
@@ -200,7 +200,7 @@ def test_a_tool_that_ends_after_its_run_is_kept_as_late(journal: RunJournal, han
         with pytest.raises(asyncio.CancelledError):
             await task
         assert journal.run(str(cfg["run_id"])).status == "interrupted"
-        assert told(journal, cfg) == [("human", "go"), ("ai", "Looking. ")]
+        assert lines(journal, cfg) == [("human", "go"), ("ai", "Looking. ")]
         after = events(journal, cfg)[-1].seq
         go_on.set()
         while not (late := journal.read(str(cfg["run_id"]), after)):  # noqa: ASYNC110 - a thread, with nothing to await
@@ -211,13 +211,13 @@ def test_a_tool_that_ends_after_its_run_is_kept_as_late(journal: RunJournal, han
     cfg = config(handler)
     asyncio.run(main(cfg))
     assert done.is_set()
-    assert told(journal, cfg) == [("human", "go"), ("ai", "Looking. "), ("tool", "at last")]
+    assert lines(journal, cfg) == [("human", "go"), ("ai", "Looking. "), ("tool", "at last")]
     run = journal.run(str(cfg["run_id"]))
     assert (run.status, run.cause) == ("interrupted", "stop")
 
 
 def test_a_tool_that_gives_a_command(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """The message in its update is the result."""
+    """The message in the update of the command is the result."""
 
     @tool
     def hand_over() -> Command[Any]:
@@ -227,15 +227,17 @@ def test_a_tool_that_gives_a_command(journal: RunJournal, handler: JournalCallba
     agent = create_agent(Scripted(scripts=[asks(("c1", "hand_over", {})), words("Bye.")]), [hand_over])
     cfg = config(handler)
     agent.invoke({"messages": [("user", "go")]}, cfg)
-    assert told(journal, cfg)[2] == ("tool", "handed over")
+    assert lines(journal, cfg)[2] == ("tool", "handed over")
     assert kinds(events(journal, cfg)).count("llm.tool.result") == 1
 
 
 # --- who counts -------------------------------------------------------------------------------------------------------
 
 
-def test_helpers_and_subagents_are_recorded_and_are_no_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A summary that the program asked for, and what an agent inside of a tool says and does."""
+def test_helpers_and_subagents_are_recorded_and_are_not_answers(
+    journal: RunJournal, handler: JournalCallbackHandler
+) -> None:
+    """The program asks for a summary, and an agent inside of a tool says and does things: neither is an answer."""
     helper = Scripted(scripts=[words("a summary")])
     inner = create_agent(Scripted(scripts=[asks(("i1", "double", {"x": 4})), words("inner answer")]), [double])
 
@@ -268,12 +270,12 @@ def test_helpers_and_subagents_are_recorded_and_are_no_answer(journal: RunJourna
     ]
     inside = [event.data.get("inside") for event in events(journal, cfg) if event.kind == "tool.start"]
     assert inside == [None, "c1"]
-    assert told(journal, cfg) == [("human", "go"), ("ai", "Looking. "), ("tool", "inner answer"), ("ai", "outer answer")]
+    assert lines(journal, cfg) == [("human", "go"), ("ai", "Looking. "), ("tool", "inner answer"), ("ai", "outer answer")]
     assert journal.run(str(cfg["run_id"])).usage["scripted"]["calls"] == 5
 
 
 def test_of_several_attempts_the_last_one_counts(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A node that is tried again, a model with retries, and one with a fallback."""
+    """LangGraph retries a node, a model has retries, and another one has a fallback."""
 
     def failing() -> Scripted:
         return Scripted(scripts=[[*words("half of "), ConnectionError("net")], words("whole")])
@@ -298,12 +300,12 @@ def test_of_several_attempts_the_last_one_counts(journal: RunJournal, handler: J
         attempts = [event.data["attempt"] for event in events(journal, cfg) if event.kind == "llm.start"]
         assert (name, attempts) == (name, [1, 2])
         assert kinds(events(journal, cfg)).count("llm.error") == 1
-        assert told(journal, cfg) == [("human", "go"), ("ai", "whole")], name
+        assert lines(journal, cfg) == [("human", "go"), ("ai", "whole")], name
         assert journal.run(str(cfg["run_id"])).status == "completed"
 
 
 def test_an_answer_that_its_node_threw_away_does_not_count(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """The model had answered, the node failed on it and was tried again: only the second answer is the thread's."""
+    """The model had answered, and the node failed on it and was retried: only the second answer belongs to the thread."""
     model = Scripted(scripts=[words("not JSON"), words("{}")])
 
     def node(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -317,13 +319,13 @@ def test_an_answer_that_its_node_threw_away_does_not_count(journal: RunJournal, 
     graph.add_edge(START, "node")
     cfg = config(handler)
     graph.compile().invoke({"messages": [("user", "go")]}, cfg)
-    assert told(journal, cfg) == [("human", "go"), ("ai", "{}")]
+    assert lines(journal, cfg) == [("human", "go"), ("ai", "{}")]
     first, second = [event for event in events(journal, cfg) if event.kind == "llm.start"]
     assert second.data["replaces"] == [first.call_id]
 
 
-def test_parallel_calls_are_no_attempts_of_each_other(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """Two branches of a chain, both cut off: both partial answers are kept."""
+def test_parallel_calls_are_not_attempts_of_each_other(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """Two branches of a chain are both cut off: the journal keeps both partial answers."""
 
     async def main() -> dict[str, Any]:
         said, cfg = [asyncio.Event(), asyncio.Event()], config(JournalCallbackHandler(journal, capture_invoke=True), None)
@@ -340,14 +342,14 @@ def test_parallel_calls_are_no_attempts_of_each_other(journal: RunJournal, handl
         return cfg
 
     cfg = asyncio.run(main())
-    assert sorted(told(journal, cfg)) == [("ai", "a says "), ("ai", "b says "), ("human", "?")]
+    assert sorted(lines(journal, cfg)) == [("ai", "a says "), ("ai", "b says "), ("human", "?")]
 
 
 # --- humans -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_waits_for_a_human(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """It is paused, not completed, and has no end; what resumes it is a run of its own, with the result of the tool."""
+    """The run is paused, not completed, and has no end; another run resumes it, with the result of the tool."""
 
     @tool
     def buy(what: str) -> str:
@@ -365,18 +367,18 @@ def test_a_run_that_waits_for_a_human(journal: RunJournal, handler: JournalCallb
     pause = next(event for event in found if event.kind == "run.pause")
     assert pause.data["interrupts"][0]["value"] == {"buy": "tea"}
     assert [event.data for event in found if event.kind == "tool.error"] == [{"tool_call_id": "c1", "interrupted": True}]
-    assert told(journal, cfg) == [("human", "tea"), ("ai", "Looking. "), ("tool", "2")]
+    assert lines(journal, cfg) == [("human", "tea"), ("ai", "Looking. "), ("tool", "2")]
     second = config(handler)
     agent.invoke(Command(resume="yes"), second)
     assert journal.run(str(second["run_id"])).status == "completed"
-    assert told(journal, second) == [("tool", "tea: yes"), ("ai", "Done.")]
+    assert lines(journal, second) == [("tool", "tea: yes"), ("ai", "Done.")]
 
 
 # --- endings ----------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_asked_for_the_stop_gives_the_cause(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A cancellation does not say why; a stop request does."""
+def test_a_stop_request_gives_the_cause(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """A cancellation has no cause; a stop request has one."""
 
     async def main() -> dict[str, Any]:
         cfg, reached = config(handler), asyncio.Event()
@@ -404,7 +406,7 @@ async def _read(stream: Any) -> list[Any]:
 
 
 def call(handler: JournalCallbackHandler, parent: UUID | None = None) -> UUID:
-    """A model call begins."""
+    """Report that a model call begins."""
     run_id = uuid4()
     handler.on_chat_model_start({"name": "m"}, [[HumanMessage("?")]], run_id=run_id, parent_run_id=parent)
     return run_id
@@ -428,10 +430,10 @@ ENDINGS = {
 @pytest.mark.parametrize("first", ENDINGS)
 @pytest.mark.parametrize("second", ENDINGS)
 @pytest.mark.parametrize("third", ENDINGS)
-def test_endings_may_come_in_any_order(
+def test_endings_in_any_order(
     journal: RunJournal, handler: JournalCallbackHandler, first: str, second: str, third: str
 ) -> None:
-    """A call is complete or partial and never both, a run ends once, and what comes too late changes nothing."""
+    """A call is complete or partial and never both, a run ends once, and a late report changes nothing."""
     root = uuid4()
     handler.on_chain_start({}, {}, run_id=root)
     model = call(handler, root)
@@ -448,7 +450,7 @@ def test_endings_may_come_in_any_order(
 
 
 def test_what_a_model_says_after_the_end_counts_for_nothing(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A zombie goes on: its words and its answer are recorded as late, and the transcript stays as it was."""
+    """A zombie continues: the journal records its words and its answer as late, and the transcript stays as it was."""
     for said in ("so far", ""):
         root = uuid4()
         handler.on_chain_start({}, {}, run_id=root)
@@ -466,7 +468,7 @@ def test_what_a_model_says_after_the_end_counts_for_nothing(journal: RunJournal,
 
 
 def test_a_complete_run_has_no_partial_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A call that the run did not wait for is not part of what it came to; what it cost is not known."""
+    """A call that the run did not wait for is not part of the transcript; its usage is unknown."""
     root, node = uuid4(), uuid4()
     handler.on_chain_start({}, {"messages": "go"}, run_id=root)
     handler.on_chain_start({}, {}, run_id=node, parent_run_id=root, metadata={"langgraph_checkpoint_ns": "node:1"})
@@ -480,7 +482,7 @@ def test_a_complete_run_has_no_partial_answer(journal: RunJournal, handler: Jour
 
 
 def test_an_empty_partial_is_not_recorded(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """Nothing but blanks, or nothing but the beginning of a tool call, is no answer."""
+    """A call that has streamed only blanks, or only the beginning of a tool call, leaves no partial answer."""
     for text, calls in ((" \n", []), ("", [{"name": "rm", "args": '{"a', "id": "1", "index": 0}])):
         model = call(handler)
         message = AIMessageChunk(content=text, tool_call_chunks=calls)
@@ -492,7 +494,7 @@ def test_an_empty_partial_is_not_recorded(journal: RunJournal, handler: JournalC
 
 
 def test_a_call_speaks_one_way(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A model that fires both tokens and events is recorded once, whichever comes first."""
+    """The journal records a model that reports both tokens and stream events once, whichever come first."""
     for token_first in (True, False):
         model = call(handler)
         if token_first:
@@ -507,7 +509,7 @@ def test_a_call_speaks_one_way(journal: RunJournal, handler: JournalCallbackHand
 
 
 def test_a_running_call_can_be_read(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A client that comes back in the middle sees what there is, marked as running."""
+    """A client that returns in the middle sees what there is, marked as running."""
     model = call(handler)
     say(handler, model, "so far")
     partial = journal.transcript(str(model))[-1]
@@ -518,7 +520,7 @@ def test_a_running_call_can_be_read(journal: RunJournal, handler: JournalCallbac
 
 
 def test_two_handlers_record_a_run_once(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """One in the config of the run and one at the model, of the same journal."""
+    """One handler is in the config of the run and one at the model, both of the same journal."""
     model = Scripted(scripts=[words("a", "b")]).with_config(callbacks=[JournalCallbackHandler(journal)])
     chain = RunnableLambda(lambda text, config: model.invoke(text, config))
     cfg = config(handler, None)
@@ -529,7 +531,7 @@ def test_two_handlers_record_a_run_once(journal: RunJournal, handler: JournalCal
         assert found == ["run.start", "llm.human.input", "llm.start", "llm.ai.response", "run.end"]
 
 
-def test_an_update_of_a_state_is_no_run(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+def test_an_update_of_a_state_is_not_a_run(journal: RunJournal, handler: JournalCallbackHandler) -> None:
     """LangGraph reports it as a chain, where the node has an edge to choose."""
     graph = StateGraph(MessagesState)
     graph.add_node("model", lambda state: {"messages": [("ai", "made up")]})
@@ -544,7 +546,7 @@ def test_an_update_of_a_state_is_no_run(journal: RunJournal, handler: JournalCal
 
 
 class Names(BaseCallbackHandler):
-    """The names of the chains that it is told of."""
+    """A handler that keeps the names of the chains that LangChain reports."""
 
     def __init__(self) -> None:
         self.names: list[str | None] = []
@@ -554,7 +556,7 @@ class Names(BaseCallbackHandler):
 
 
 def test_it_never_raises(journal: RunJournal, handler: JournalCallbackHandler, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever it is given; the tokens of a call whose start cannot be understood are kept; the next barrier tells."""
+    """Not with any argument; the tokens of a call whose start cannot be understood are kept; the next barrier raises."""
     odd: Any = SimpleNamespace()
     run_id = uuid4()
     handler.on_chat_model_start(odd, odd, run_id=run_id, metadata=odd, tags=odd)
@@ -571,7 +573,7 @@ def test_it_never_raises(journal: RunJournal, handler: JournalCallbackHandler, c
 
 
 def test_an_answer_that_cannot_be_understood_ends_its_run(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """What came before is there, the run has its end, and the next barrier tells."""
+    """What came before is in the journal, the run has its end, and the next barrier raises."""
     odd: Any = SimpleNamespace(generations=[[SimpleNamespace(message=7)]], llm_output=None)
     model = call(handler)
     say(handler, model, "words")
@@ -608,14 +610,14 @@ def test_a_chunk_belongs_to_its_consumer(journal: RunJournal, handler: JournalCa
 
 
 def test_a_handler_needs_a_journal() -> None:
-    """And says so."""
+    """It raises an error that says so."""
     with pytest.raises(errors.InvalidArgument, match="RunJournal"):
         JournalCallbackHandler("runs.db")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", ["error", "silent", "in a graph"])
 def test_ten_thousand_interrupted_calls_leave_nothing(journal: RunJournal, way: str) -> None:
-    """Cancelled with and without a word of LangChain's, alone and under a root."""
+    """The calls are cancelled, with and without a callback of LangChain's, alone and under a root."""
     handler = JournalCallbackHandler(journal, capture_invoke=True)
     tracker = handler._tracker
     for _ in range(10_000):
@@ -634,8 +636,9 @@ def test_ten_thousand_interrupted_calls_leave_nothing(journal: RunJournal, way: 
     assert all(run.status == "interrupted" for run in journal.runs(limit=None))
 
 
-def test_ids_that_somebody_keeps_do_not_keep_the_calls(journal: RunJournal) -> None:
-    """A tracer beside us that waits for ever for the end of cancelled calls holds their ids: there is a bound to that."""
+def test_ids_that_other_code_keeps_do_not_keep_the_calls(journal: RunJournal) -> None:
+    """Another tracer, which waits for ever for the end of cancelled calls, holds their ids: the tracker bounds the
+    number."""
     handler = JournalCallbackHandler(journal)
     kept = []
     for _ in range(11_000):
@@ -646,7 +649,7 @@ def test_ids_that_somebody_keeps_do_not_keep_the_calls(journal: RunJournal) -> N
     assert len(handler._tracker.nodes) <= 10_000
 
 
-def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
+def test_a_generator_that_is_collected_in_an_append_does_not_deadlock(
     journal: RunJournal, handler: JournalCallbackHandler
 ) -> None:
     """The garbage collector closes a stream in the middle of an append, and another thread that records an ending waits for
@@ -675,15 +678,16 @@ def test_a_generator_that_is_collected_in_an_append_waits_for_nobody(
 
 
 def one_node(node: Any, **options: Any) -> Any:
-    """A graph of one node."""
+    """Return a graph of one node."""
     graph = StateGraph(MessagesState)
     graph.add_node("node", node, **options)
     graph.add_edge(START, "node")
     return graph.compile()
 
 
-def test_what_a_node_keeps_to_itself_is_no_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A plan before the answer, a choice among tools, and the steps of an agent of which only the last word is given."""
+def test_what_a_node_keeps_to_itself_is_not_an_answer(journal: RunJournal, handler: JournalCallbackHandler) -> None:
+    """A plan before the answer, a choice among tools, and the steps of an agent of which the node returns only the last
+    word."""
     talker = Scripted(scripts=[words("a plan"), words("the answer")])
     inner = create_agent(Scripted(scripts=[asks(("i1", "double", {"x": 4})), words("the answer")]), [double])
     chooser = Scripted(scripts=[asks(("r1", "route", {"to": "x"}), text=""), words("the answer")])
@@ -701,11 +705,12 @@ def test_what_a_node_keeps_to_itself_is_no_answer(journal: RunJournal, handler: 
     for node in (plan, ask, choose):
         cfg = config(handler)
         one_node(node).invoke({"messages": [("user", "go")]}, cfg)
-        assert told(journal, cfg) == [("human", "go"), ("ai", "the answer")], node
+        assert lines(journal, cfg) == [("human", "go"), ("ai", "the answer")], node
 
 
 def test_a_choice_that_is_not_given_back_at_all(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """A request for a tool that will not be called, or just words: what the state does not get is not part of the thread."""
+    """The model requests a tool that the node will not call, or just says words: what the state does not get is not part of
+    the thread."""
     for script in (asks(("r1", "route", {})), words("thought")):
         model = Scripted(scripts=[script])
 
@@ -715,11 +720,11 @@ def test_a_choice_that_is_not_given_back_at_all(journal: RunJournal, handler: Jo
 
         cfg = config(handler)
         one_node(node).invoke({"messages": [("user", "go")]}, cfg)
-        assert told(journal, cfg) == [("human", "go")]
+        assert lines(journal, cfg) == [("human", "go")]
 
 
 def test_a_nested_graph_that_is_tried_again(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """All that it had said in the first attempt is replaced, also what was complete in it, and no request stays open."""
+    """The second attempt replaces all that the first one said, also what was complete in it, and no request stays open."""
     fails = [ValueError("once")]
 
     @tool
@@ -734,8 +739,8 @@ def test_a_nested_graph_that_is_tried_again(journal: RunJournal, handler: Journa
     cfg = config(handler)
     policy = RetryPolicy(initial_interval=0.001, retry_on=ValueError)
     state = one_node(inner, retry_policy=policy).invoke({"messages": [("user", "go")]}, cfg)
-    assert told(journal, cfg) == [(message.type, message.text) for message in state["messages"]]
-    assert told(journal, cfg)[1:] == [("ai", "Looking. "), ("tool", "steady"), ("ai", "done")]
+    assert lines(journal, cfg) == [(message.type, message.text) for message in state["messages"]]
+    assert lines(journal, cfg)[1:] == [("ai", "Looking. "), ("tool", "steady"), ("ai", "done")]
 
 
 def test_a_refusal_in_a_resumed_run_is_kept(journal: RunJournal, handler: JournalCallbackHandler) -> None:
@@ -752,7 +757,7 @@ def test_a_refusal_in_a_resumed_run_is_kept(journal: RunJournal, handler: Journa
 
 
 def test_one_message_as_a_pair(journal: RunJournal, handler: JournalCallbackHandler) -> None:
-    """As LangGraph reads it: who says what, and not two messages."""
+    """LangGraph reads the pair as one message (its role and its content), and not as two messages."""
     cfg = config(handler)
     create_agent(Scripted(scripts=[words("ok")]), []).invoke({"messages": ("user", "hello")}, cfg)
-    assert told(journal, cfg) == [("human", "hello"), ("ai", "ok")]
+    assert lines(journal, cfg) == [("human", "hello"), ("ai", "ok")]

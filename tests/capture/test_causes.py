@@ -63,7 +63,7 @@ class Program:
         return task
 
     async def ended(self) -> str | None:
-        """The cause of its run, once that has ended. Its thread keeps what was said."""
+        """The cause of its run, once the run has ended. Asserts that its thread keeps what the model said."""
         run_id = (await self.journal.aruns())[0].run_id
         async for _ in self.journal.afollow(run_id):
             pass
@@ -188,7 +188,7 @@ WAYS: dict[str, Callable[[Program], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("how", WAYS)
 def test_how_a_program_ends_a_run(tmp_path: Path, how: str) -> None:
-    """The cause is the one of the table."""
+    """The journal records the cause that the table gives."""
 
     async def work() -> None:
         async with RunJournal(tmp_path / "runs.db") as journal:
@@ -242,7 +242,7 @@ STARTED = {
 
 @pytest.mark.parametrize("how", STARTED)
 def test_how_a_run_of_start_run_ends(tmp_path: Path, how: str) -> None:
-    """The cause is the one of the table."""
+    """The journal records the cause that the table gives."""
 
     async def work() -> None:
         async with talking(tmp_path) as talk:
@@ -256,7 +256,7 @@ def test_how_a_run_of_start_run_ends(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
 def test_how_a_process_ends_a_run(tmp_path: Path, ends: type[BaseException]) -> None:
-    """Ctrl-C and sys.exit in the middle of a synchronous call."""
+    """Ctrl-C and sys.exit interrupt a synchronous call."""
     how = {KeyboardInterrupt: "Ctrl-C (`KeyboardInterrupt`)", SystemExit: "`sys.exit()` in the middle of a call"}[ends]
     model = ScriptedChatModel([[SAID, ends()]])
 
@@ -272,7 +272,8 @@ def test_how_a_process_ends_a_run(tmp_path: Path, ends: type[BaseException]) -> 
 
 
 def test_how_a_kill_ends_a_run(db: Path) -> None:
-    """The process that settles the run says so: here with `recover`, and in the same way before the next message."""
+    """The process that settles the run records the cause: here with `recover`, and in the same way before the next
+    message."""
     writer = Writer(db, 0, "keep")
     start = {"thread_id": "t", "name": "agent", "metadata": {"runjournal_graph": "agent"}}
     writer.do(f"journal.append(Event(run_id='r', kind='run.start', data={start!r}))")
@@ -369,7 +370,8 @@ class Server:
 
 
 class Newer(Server):
-    """As behind a server of ASGI 2.4, whose `send` raises `OSError` when the client has gone. Starlette cancels nothing."""
+    """The program behind a server of ASGI 2.4, whose `send` raises `OSError` when the client has gone. Starlette cancels
+    nothing."""
 
     async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
         async def raises(message: Any) -> None:
@@ -386,7 +388,7 @@ class Newer(Server):
 
 
 class Between(Server):
-    """With a middleware of Starlette's in between, which streams through a task of its own."""
+    """The program behind a middleware of Starlette's, which streams through a task of its own."""
 
     def __init__(self, journal: RunJournal) -> None:
         super().__init__(journal)
@@ -412,7 +414,7 @@ def until_ended(journal: RunJournal, run: Run) -> None:
     ],
 )
 def test_how_a_server_ends_a_run(tmp_path: Path, how: str, kind: type[Server], path: str) -> None:
-    """A real one, with a real client: the cause is the one of the table."""
+    """With a real server and a real client, the journal records the cause that the table gives."""
     with RunJournal(tmp_path / "runs.db") as journal:
         with kind(journal) as server:
             with server.asked(path) as response:
@@ -429,14 +431,14 @@ def test_how_a_server_ends_a_run(tmp_path: Path, how: str, kind: type[Server], p
 
 
 def test_every_row_is_tested() -> None:
-    """What the table says is what is tested here, and the other way round."""
+    """The tests here cover every row of the table, and the table has every case that they test."""
     source = Path(__file__).read_text()
     assert len(CAUSE) == 26
     assert [how for how in CAUSE if how not in source] == []
 
 
 def test_a_cause_is_one_of_the_known() -> None:
-    """Anything else is a mistake, and says which there are."""
+    """`because` refuses any other cause, and lists the known ones."""
     with (
         pytest.raises(
             errors.InvalidArgument, match=r"cause does not know the value 'bored'\. It knows: 'stop', 'disconnect'"
@@ -447,7 +449,7 @@ def test_a_cause_is_one_of_the_known() -> None:
 
 
 def test_it_does_not_change_what_failed_or_completed(tmp_path: Path) -> None:
-    """A block says why something is cut off, and nothing of what is not."""
+    """The block gives the cause of a cut-off, and changes nothing where nothing was cut off."""
     model = ScriptedChatModel(["fine", [SAID, ValueError("boom")], [SAID, TimeoutError("of a tool")]])
 
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -465,7 +467,8 @@ def test_it_does_not_change_what_failed_or_completed(tmp_path: Path) -> None:
 
 
 def test_it_holds_in_the_block_only(tmp_path: Path) -> None:
-    """Not behind it, nor when a generator around it is closed elsewhere. Any other message of a cancellation is no cause."""
+    """Not after the block, nor when a generator around it is closed elsewhere. Any other message of a cancellation is not a
+    cause."""
 
     async def closes() -> AsyncIterator[None]:
         with because("shutdown"):
