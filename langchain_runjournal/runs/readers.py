@@ -36,8 +36,8 @@ class Readers:
         return Reader(self, self._loop, on_leave)
 
     def remove(self, *, early: bool) -> None:
-        """Remove a reader. If it was the last one and left `early`, before the run was over, ask the run to stop if readers
-        decide that."""
+        """Remove a reader. If the last one leaves `early`, before the run is over, ask a run that must not outlive its
+        readers to stop."""
         self._count -= 1
         if early and self._stops and self._count <= 0 and not self._control.done.done():
             self._control.ask("disconnect")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import http.client
 import re
-import socket
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +15,12 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from typing_extensions import Self
 
-from langchain_runjournal import Run, RunJournal, attach, because, errors
+from langchain_runjournal import RunJournal, attach, because, errors
 from langchain_runjournal.testing import ScriptedChatModel, Wait
 from tests.journal.test_ownership import Writer
-from tests.support.conversations import PATIENCE, the_rest
+from tests.support.conversations import the_rest
 from tests.support.started_agent import Talk, facts, on, say, talking
-
-fastapi = pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
 SECTION = PAGE.partition("## How it ended, and the cause")[2].partition("\n## ")[0]
@@ -211,7 +204,7 @@ async def by_its_timeout(talk: Talk) -> None:
     await (await talk.start_held(timeout=0.5)).wait()
 
 
-async def by_the_last_guest(talk: Talk) -> None:
+async def by_the_last_reader(talk: Talk) -> None:
     handle = await talk.start_held(stream_mode="messages", on_disconnect="stop")
     stream = handle.stream()
     await anext(stream)
@@ -234,7 +227,7 @@ async def by_close(talk: Talk) -> None:
 STARTED = {
     "`handle.stop()`, `journal.stop(run_id)` of a run that `start_run` began": by_start_run_stop,
     "`start_run(..., timeout=60)`": by_its_timeout,
-    '`start_run(..., on_disconnect="stop")`, and the last reader leaves': by_the_last_guest,
+    '`start_run(..., on_disconnect="stop")`, and the last reader leaves': by_the_last_reader,
     '`start_run(..., if_busy="stop")` on its thread': by_a_newer_message,
     "the journal is closed while a run that `start_run` began is running": by_close,
 }
@@ -285,154 +278,12 @@ def test_how_a_kill_ends_a_run(db: Path) -> None:
         assert facts(journal.run("r")) == ("interrupted", CAUSE["`kill -9`, a power loss"], True)
 
 
-# --- a server whose client goes away ------------------------------------------------------------------------------------
-
-
-class Server:
-    """One program behind one address, with an endpoint for each way to stream."""
-
-    def __init__(self, journal: RunJournal) -> None:
-        self.journal = journal
-        self.app = fastapi.FastAPI(lifespan=self.lifespan)
-        self.tasks: dict[str, asyncio.Task[Any]] = {}
-
-        @self.app.get("/streams")
-        async def streams() -> Any:
-            return fastapi.responses.StreamingResponse(self.words())
-
-        @self.app.get("/looks")
-        async def looks(request: fastapi.Request) -> Any:
-            async def words() -> AsyncIterator[str]:
-                async for text in self.words():
-                    yield text
-                    while not await request.is_disconnected():  # noqa: ASYNC110 - as programs do it
-                        await asyncio.sleep(0.01)
-                    break
-
-            return fastapi.responses.StreamingResponse(words())
-
-        @self.app.get("/is-stopped")
-        async def is_stopped() -> Any:
-            async def words() -> AsyncIterator[str]:
-                self.tasks["it"] = asyncio.current_task()
-                async for text in self.words():
-                    yield text
-
-            return fastapi.responses.StreamingResponse(words())
-
-        @self.app.post("/stop")
-        async def stop() -> None:
-            self.tasks["it"].cancel()
-
-    @asynccontextmanager
-    async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        self.program = Program(self.journal)
-        servers = asyncio.all_tasks()
-        yield
-        gc.collect()
-        if others := asyncio.all_tasks() - servers:
-            await asyncio.wait(others, timeout=PATIENCE)
-
-    async def words(self) -> AsyncIterator[str]:
-        async for message, _ in self.program.stream():
-            if message.text:
-                yield message.text
-
-    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.app(scope, receive, send)
-
-    def __enter__(self) -> Self:
-        listening = socket.create_server(("127.0.0.1", 0))
-        self.port = listening.getsockname()[1]
-        config = uvicorn.Config(
-            self.asgi, log_level="error", ws="none", interface="asgi3", timeout_graceful_shutdown=int(PATIENCE)
-        )
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
-        self.thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.server.should_exit = True
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
-
-    @contextmanager
-    def asked(self, path: str, method: str = "GET") -> Iterator[http.client.HTTPResponse]:
-        """The client goes away at the end of the block."""
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            client.request(method, path)
-            with client.getresponse() as response:
-                yield response
-        finally:
-            client.close()
-
-
-class Newer(Server):
-    """The program behind a server of ASGI 2.4, whose `send` raises `OSError` when the client has gone. Starlette cancels
-    nothing."""
-
-    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
-        async def raises(message: Any) -> None:
-            if message.get("body") and self.left.wait(0):
-                raise OSError("the client has gone")
-            await send(message)
-            if message.get("body"):
-                self.left.set()
-
-        self.left = threading.Event()
-        scope = {**scope, "asgi": {**scope.get("asgi", {}), "spec_version": "2.4"}} if scope["type"] == "http" else scope
-        with suppress(Exception):
-            await self.app(scope, receive, raises if scope["type"] == "http" else send)
-
-
-class Between(Server):
-    """The program behind a middleware of Starlette's, which streams through a task of its own."""
-
-    def __init__(self, journal: RunJournal) -> None:
-        super().__init__(journal)
-
-        @self.app.middleware("http")
-        async def between(request: Any, call_next: Any) -> Any:
-            return await call_next(request)
-
-
-def until_ended(journal: RunJournal, run: Run) -> None:
-    for _ in journal.follow(run.run_id):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("how", "kind", "path"),
-    [
-        ("the client of a `StreamingResponse` goes away", Server, "/streams"),
-        ("the same behind a middleware of Starlette or FastAPI", Between, "/streams"),
-        ("the same where the server raises `OSError` from `send` (ASGI 2.4)", Newer, "/streams"),
-        ("`if await request.is_disconnected(): break`", Server, "/looks"),
-        ("a Stop endpoint cancels the task of a `StreamingResponse`", Server, "/is-stopped"),
-    ],
-)
-def test_how_a_server_ends_a_run(tmp_path: Path, how: str, kind: type[Server], path: str) -> None:
-    """With a real server and a real client, the journal records the cause that the table gives."""
-    with RunJournal(tmp_path / "runs.db") as journal:
-        with kind(journal) as server:
-            with server.asked(path) as response:
-                assert response.read(3) == b"one"
-                run = journal.runs()[0]
-                if path == "/is-stopped":
-                    with server.asked("/stop", "POST"):
-                        until_ended(journal, run)
-            until_ended(journal, run)
-        assert facts(journal.run(run.run_id)) == ("interrupted", CAUSE[how], True)
-
-
 # --- saying it ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_row_is_tested() -> None:
     """The tests here cover every row of the table, and the table has every case that they test."""
-    source = Path(__file__).read_text()
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_causes*.py"))
     assert len(CAUSE) == 26
     assert [how for how in CAUSE if how not in source] == []
 

@@ -173,7 +173,7 @@ def test_a_plain_text_model_is_heard_by_others(journal: RunJournal) -> None:
 
 
 def test_capturing_invoke_keeps_what_a_stop_would_take(journal: RunJournal) -> None:
-    """A cancelled `ainvoke` keeps its text with `capture_invoke`, alone and in an agent; without it, the call has no text."""
+    """A cancelled `ainvoke` keeps its text with `capture_invoke`, alone and in an agent; without it, no text is left."""
 
     async def cut(runnable: Any, given: Any, handler: JournalCallbackHandler, reached: asyncio.Event) -> str:
         cfg = {"callbacks": [handler], "run_id": uuid4()}
