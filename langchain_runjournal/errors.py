@@ -17,6 +17,50 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any, Final
 
+__all__ = [
+    "AnswerCut",
+    "CallCut",
+    "CheckpointFenced",
+    "ChunksGone",
+    "EventUnusable",
+    "EventsLost",
+    "EventsMissing",
+    "ExtraMissing",
+    "FlushTimeout",
+    "ForeignDatabase",
+    "InvalidArgument",
+    "JournalClosed",
+    "JournalClosing",
+    "NoMessages",
+    "NotADatabase",
+    "NotAttachable",
+    "NothingToResume",
+    "RequestRefused",
+    "RunAbandoned",
+    "RunAtWork",
+    "RunFenced",
+    "RunJournalError",
+    "RunNotFound",
+    "ScriptEnded",
+    "SeqGap",
+    "SettlementTimeout",
+    "SpoolUnusable",
+    "StopTimeout",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreExposed",
+    "StoreFailed",
+    "StoreIsDirectory",
+    "StoreNotWritable",
+    "StoreTooNew",
+    "ThreadBusy",
+    "ToolPairBroken",
+    "UnknownOption",
+    "UnknownStore",
+    "WouldDeadlock",
+    "WriteFailed",
+]
+
 _LONGEST: Final = 200
 """Characters of a value's repr in a message: a value may be a whole graph, or a conversation."""
 

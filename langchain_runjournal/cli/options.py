@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from ..common.wording import plural
 from ..errors import UnknownStore
 from ..journal.run_journal import RunJournal
-from ..stores import _sqlite_path
+from ..stores import path_of
 from .output import Output
 
 DEFAULT: Final = "runs.db"
@@ -73,7 +73,7 @@ class Settings:
         if url.strip() == ":memory:":
             raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
         try:
-            path = _sqlite_path(url)
+            path = path_of(url)
         except UnknownStore as exc:
             instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db"
             raise click.UsageError(f"{url!r} names no journal: {exc.reason}. {instead}") from exc

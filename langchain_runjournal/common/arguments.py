@@ -1,4 +1,4 @@
-"""Checks of what callers give: the name of the argument, what it must be, and what it was."""
+"""Checks of the arguments that callers give. An error names the argument, what it must be, and what it was."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def text(name: str, value: str) -> str:
 
 
 def thread(name: str, value: object) -> str:
-    """The id of a thread, as text. Half of a surrogate pair cannot be stored; a "?" in its place names another thread."""
+    """Return the id of a thread as text, or raise `InvalidArgument`.
+
+    UTF-8 cannot encode half of a surrogate pair, and the id with "?" in its place would name another thread.
+    """
     found = str(value)
     if not is_utf8(found):
         raise InvalidArgument(name=name, expected=_UTF8, value=found)
@@ -40,7 +43,7 @@ def count(name: str, value: int | None) -> int | None:
 
 
 def choice(name: str, value: Any, of: Any) -> None:
-    """One of the values of a Literal."""
+    """Raise `UnknownOption` for a value that is not one of the values of the Literal `of`."""
     one_of(name, value, get_args(of))
 
 
@@ -57,21 +60,27 @@ def options(name: str, given: Iterable[str], known: Collection[str], what: str =
 
 
 def positive(**values: float) -> None:
-    """Finite numbers above 0."""
+    """Raise `InvalidArgument` for a value that is not a finite number above 0."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise InvalidArgument(name=name, expected="a finite number above 0", value=value)
 
 
 def seconds(name: str, value: float | None) -> float | None:
-    """A time to wait, or None. More than a thread can wait is for ever."""
+    """Return the seconds to wait, or None to wait without a limit.
+
+    None also stands for more seconds than a thread can wait.
+    """
     if value is not None:
         value = _span(name, value)
     return None if value is None or value >= _LONGEST else value
 
 
 def before(name: str, ago: Age, now: int) -> int | None:
-    """The moment that was so long ago, in milliseconds since 1970. What lies before that is 1970: nothing is as old."""
+    """Return the moment that was `ago` before `now`, in milliseconds since 1970.
+
+    A moment before 1970 becomes 1970, because no event is that old.
+    """
     if ago is None:
         return None
     past = _span(name, ago.total_seconds() if isinstance(ago, timedelta) else ago)
@@ -85,4 +94,4 @@ def _span(name: str, value: float) -> float:
 
 
 _LONGEST = 1e8
-_MOST = (1 << 63) - 1  # more than there can be, and the largest number that SQLite knows
+_MOST = (1 << 63) - 1  # Larger than any possible count, and the largest integer that SQLite can store.

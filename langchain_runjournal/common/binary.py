@@ -1,7 +1,7 @@
-"""Pure: bytes in events, which JSON cannot hold: Gemini's audio in `additional_kwargs`, Bedrock's pictures in a content.
+"""Pure: bytes in events. JSON cannot hold them: Gemini's audio in `additional_kwargs`, Bedrock's pictures in a content.
 
-Rule: they are written where an event becomes JSON, as an object with one key of ours, and read where messages come back.
-In an event, in an export and in a page they stay base64.
+Rule: where an event becomes JSON, bytes become an object with the one key `runjournal_bytes`. Where messages are loaded,
+that object becomes bytes again. In an event, in an export and in a page the bytes stay base64.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ KEY: Final = "runjournal_bytes"
 
 
 def written(value: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Bytes as JSON."""
+    """Return bytes as a JSON object."""
     return {KEY: base64.b64encode(value).decode("ascii")}
 
 
 def read(value: Any) -> Any:
-    """The value with its bytes as bytes; the same object where it has none."""
+    """Return the value with bytes in place of the JSON objects that stand for them; the same object where there are none."""
     if isinstance(value, Mapping):
         if len(value) == 1 and isinstance(value.get(KEY), str):
             return _decoded(value)
@@ -36,4 +36,4 @@ def _decoded(value: Mapping[str, str]) -> Any:
     try:
         return base64.b64decode(value[KEY], validate=True)
     except (binascii.Error, ValueError):
-        return value  # not written here
+        return value  # this package has not written it

@@ -1,4 +1,4 @@
-"""The two clocks, as a port, so that tests can turn them."""
+"""The two clocks as a port, so that tests can set them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a journal takes the time from."""
+    """The source of the time of a journal."""
 
     def wall(self) -> int:
-        """Milliseconds since 1970. May jump in both directions: it stamps events and never orders them."""
+        """Return milliseconds since 1970. They may jump in both directions: they stamp events and never order them."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for leases and timeouts."""
+        """Return seconds that never go back, for leases and timeouts."""
 
 
 class SystemClock:
     """The clocks of the machine."""
 
     def wall(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go back."""
         return time.monotonic()

@@ -1,10 +1,11 @@
-"""Who else may read a journal's files, or put others in their place: mended where that is ours to do, refused otherwise.
+"""Which other users may read or replace the files of a journal: the package repairs what it can, and refuses the rest.
 
-Rule: what users wrote to a model is for one user of the machine. A file of our own loses the permissions that others have on
-it, with a warning. A directory with the setgid bit (`chmod g+s`) says that its group shares it on purpose, as the volumes of
-Kubernetes do with `fsGroup`: there, group permissions and files of other members are left as they are.
+Rule: only one user of the machine may read what users wrote to a model. The package removes the permissions that others have
+on a file of its own, with a warning. A directory with the setgid bit (`chmod g+s`) says that its group shares it on purpose,
+as the volumes of Kubernetes do with `fsGroup`: there, the package leaves group permissions and the files of other members as
+they are.
 
-Nothing here opens a file: closing it again would take SQLite's locks from this process.
+Nothing here opens a file: closing it again would release the locks that SQLite holds in this process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import StoreExposed
 
 logger = logging.getLogger("langchain_runjournal")
 
-_said: set[str] = set()
+_warned: set[str] = set()
 
 _SIDES: Final = ("-wal", "-shm", "-journal")
 _MOST_LINKS: Final = 40
@@ -28,7 +29,10 @@ _HAS_OWNERS: Final = hasattr(os, "geteuid")
 
 
 def check_links(path: Path) -> None:
-    """Refuse a path that another user can lead elsewhere: by a symbolic link in a directory that everybody may write to."""
+    """Raise `StoreExposed` for a path that another user can redirect.
+
+    Such a path leads through a symbolic link in a directory that every user may write to.
+    """
     if not _HAS_OWNERS:
         return
     rest, here = list(reversed(Path(os.path.abspath(path)).parts)), Path()
@@ -39,7 +43,7 @@ def check_links(path: Path) -> None:
             continue
         links += 1
         if links > _MOST_LINKS:
-            return  # opening it says so
+            return  # opening the path raises for too many links
         if _others_can_replace(here):
             reason = f"{here} is a symbolic link that another user may have made, or may replace"
             raise StoreExposed(path=str(path), reason=reason)
@@ -49,7 +53,10 @@ def check_links(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse a database, or a file beside it that SQLite would use, with which another user can do as he likes."""
+    """Raise `StoreExposed` for a database that another user can control.
+
+    The same holds for the files beside it that SQLite would use.
+    """
     if not _HAS_OWNERS:
         return
     me, shared = os.geteuid(), is_shared(path)
@@ -69,9 +76,11 @@ def check(path: Path) -> None:
             raise StoreExposed(path=str(one), reason=reason)
 
 
-def mend(path: Path) -> list[str]:
-    """Take from others the permissions that they have on our files. Returns a sentence for each thing that was mended, or
-    that cannot be."""
+def remove_permissions(path: Path) -> list[str]:
+    """Remove the permissions that others have on our files.
+
+    Return a sentence for each permission that this call has removed, or could not remove.
+    """
     if not _HAS_OWNERS:
         return []
     shared = is_shared(path)
@@ -93,35 +102,39 @@ def mend(path: Path) -> list[str]:
     directory = path.parent.stat().st_mode
     if directory & stat.S_IWOTH and not directory & stat.S_ISVTX:
         found.append(f"every user may replace files in {path.parent}: change that with `chmod o-w`")
-    for said in found:
-        if said not in _said:  # what cannot be changed, such as a volume of a container, would be said at each opening
-            logger.warning("%s", said)
-    _said.update(found)
+    for sentence in found:
+        # a volume of a container, for one, would get the warning at each opening, and nothing can be changed there
+        if sentence not in _warned:
+            logger.warning("%s", sentence)
+    _warned.update(found)
     return found
 
 
 def is_shared(path: Path) -> bool:
-    """Whether a group shares the directory of a file on purpose."""
+    """Return whether a group shares the directory of a file on purpose."""
     return bool(path.parent.stat().st_mode & stat.S_ISGID)
 
 
 def is_trusted(path: Path, base: Path) -> bool:
-    """Whether the owner of a file is one from whom we take what stands in it: ourselves, root, the owner of the database."""
+    """Return whether the owner of a file is one whose content we trust: this user, root, or the owner of the database."""
     if not _HAS_OWNERS or is_shared(base):
         return True
     return path.lstat().st_uid in {os.geteuid(), 0, base.stat().st_uid}
 
 
 def lend(fd: int, base: Path) -> None:
-    """Give a file that we have just made beside a database to those who use that one: its group, where it is shared, and its
-    owner, where we are root. SQLite does the same with its -wal and -shm."""
+    """Give a file that we have just created beside a database to the users of that database.
+
+    The file gets the group of the database where a group shares the directory, and its owner where this process is root.
+    SQLite does the same with its -wal and -shm.
+    """
     if not _HAS_OWNERS or not base.exists():
         return
     found = base.stat()
     if group := found.st_mode & 0o060 if is_shared(base) else 0:
         os.fchmod(fd, 0o600 | group)
     if os.geteuid() == 0 and found.st_uid != 0:
-        with suppress(OSError):  # root of a namespace that has no number for that user
+        with suppress(OSError):  # root of a user namespace that has no number for that user
             os.fchown(fd, found.st_uid, found.st_gid)
 
 
@@ -135,7 +148,7 @@ def _spools(path: Path) -> list[Path]:
 
 
 def _wide(found: os.stat_result, shared: bool) -> int:
-    """The permissions that others have on a file, but for those of a group that shares it on purpose."""
+    """Return the permissions that others have on a file, without those of a group that shares it on purpose."""
     return stat.S_IMODE(found.st_mode) & (0o007 if shared else 0o077)
 
 
@@ -161,5 +174,6 @@ def _others_can_replace(link: Path) -> bool:
     directory, owner = link.parent.stat(), link.lstat().st_uid
     if not directory.st_mode & stat.S_IWOTH:
         return False
-    # In a directory such as /tmp, only its owner can replace a link; Linux itself follows no others there.
+    # In a sticky directory such as /tmp, only the owner of a link can replace it, and Linux itself follows no links of other
+    # users there.
     return not directory.st_mode & stat.S_ISVTX or owner not in {os.geteuid(), 0, directory.st_uid}

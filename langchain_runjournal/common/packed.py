@@ -1,16 +1,16 @@
-"""Pure: what a message holds and JSON does not, kept beside its JSON in the binary form of LangGraph's own serializer.
+"""Pure: the values of a message that JSON cannot hold, in the binary form of LangGraph's own serializer.
 
-Rule: what comes back is equal to what went in, types included, or it does not come back and the message says so. `pack`
-proves it by reading the value back at once. `unpack` compares the types that it finds: LangGraph gives a dict in place of an
-object whose class is missing, or that LANGGRAPH_STRICT_MSGPACK refuses. Nothing is pickled.
+Rule: a value that comes back is equal to the original, types included; otherwise it does not come back, and the message says
+so. `pack` proves this by reading the value back at once. `unpack` compares the types that it finds, because LangGraph
+returns a dict in place of an object whose class is missing, or that LANGGRAPH_STRICT_MSGPACK refuses. Nothing is pickled.
 
-A message is LangChain's own dict of `type` and `data`, and here beside them
+A message is LangChain's own dict of `type` and `data`. This module adds these keys beside them:
 
     packed    by field of `data`, what stands for its value: {"msgpack": base64, "types": how many of each, "tuples": paths}
     left_out  by field of `data`, why its value cannot come back
     floats    see `strict_json`
 
-`data` keeps the value as JSON as well, for those who read events; bytes are only counted there.
+`data` keeps the value as JSON as well, for programs that read events; of bytes it only keeps the number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Data = dict[str, Any]
 PACKED: Final = "packed"
 LEFT_OUT: Final = "left_out"
 MOST_BYTES: Final = 4 << 20
-"""The largest value that is packed: the event with it goes through the spool, and callbacks must not wait."""
+"""The largest value that is packed, in bytes. The event with it goes through the spool, and callbacks must not wait."""
 MOST_VALUES: Final = 20_000
 _DEEPEST: Final = 50
 _BASIC: Final = frozenset({type(None), bool, int, float, str, bytes, list, dict})
@@ -43,7 +43,7 @@ class Unpackable(Exception):
 def keep(message: Data, field: str, value: Any) -> None:
     """Keep a value of a message beside its JSON, if JSON alone would not give it back. Does not raise.
 
-    `message`: LangChain's dict, whose `data` already holds `value` in whatever form; it is completed in place.
+    `message` is LangChain's dict, whose `data` already holds `value` in some form. The function adds to it in place.
     """
     try:
         if _is_json(value):
@@ -57,7 +57,7 @@ def keep(message: Data, field: str, value: Any) -> None:
 
 
 def read(message: Mapping[str, Any]) -> tuple[Data, dict[str, str]]:
-    """The fields of a message, as they were; and by field why it could not come back. Such a field is None."""
+    """Return the fields of a message as they were, and by field why a value could not come back. Such a field is None."""
     found, left_out = dict(message["data"]), dict(message.get(LEFT_OUT) or {})
     if message.get(_json.FLOATS):
         found = _with_floats(found, message[_json.FLOATS])
@@ -71,7 +71,7 @@ def read(message: Mapping[str, Any]) -> tuple[Data, dict[str, str]]:
 
 
 def copied(message: Mapping[str, Any]) -> Data:
-    """A message of an event without what the event says of it besides."""
+    """Return a message of an event without the keys that the event adds to it."""
     return {key: message[key] for key in ("type", "data", PACKED, LEFT_OUT, _json.FLOATS) if key in message}
 
 
@@ -79,9 +79,10 @@ def copied(message: Mapping[str, Any]) -> Data:
 
 
 def pack(value: Any) -> Data:
-    """What stands for a value in JSON. Raises `Unpackable`."""
+    """Return the JSON object that stands for a value. Raise `Unpackable` for a value that cannot come back."""
     types, tuples = _survey(value)
-    # Named, so that reading it back here does not warn of them. Who reads it later has rules of their own.
+    # The serializer gets the types by name, so that reading the value back here does not warn of them. A later reader has
+    # rules of its own.
     kind, raw = _encoded(value, serializer := _serializer(types))
     if len(raw) > MOST_BYTES:
         raise Unpackable(_TOO_LARGE)
@@ -96,7 +97,7 @@ def pack(value: Any) -> Data:
 
 
 def unpack(packed: Mapping[str, Any]) -> Any:
-    """The value that was packed, on the terms of this process: see LANGGRAPH_STRICT_MSGPACK. Raises `Unpackable`."""
+    """Return the value that was packed, by the rules of this process: see LANGGRAPH_STRICT_MSGPACK. Raise `Unpackable`."""
     try:
         value = _unpacked(packed, _serializer(None))
         found = Counter(_survey(value)[0])
@@ -111,7 +112,7 @@ def unpack(packed: Mapping[str, Any]) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, and of the same types all the way down. NaN is the same as NaN. May raise nothing."""
+    """Return whether two values are equal, and of the same types at every depth. NaN is the same as NaN. Does not raise."""
     try:
         return _is_same(one, other, 0)
     except Exception:  # noqa: BLE001 - the __eq__ of a user's object may do anything
@@ -156,8 +157,10 @@ def _make_tuple(box: Any, path: list[Any]) -> None:
 
 
 def _survey(value: Any) -> tuple[dict[str, int], list[_Path]]:
-    """How many objects of each type are in a value, but for those that every serializer knows; and where tuples are,
-    from the outside in. Raises `Unpackable` for what is too large."""
+    """Count the objects of each type in a value, and find its tuples. Raise `Unpackable` for a value that is too large.
+
+    The counts leave out the types that every serializer knows. The paths of the tuples come in order, from the outside in.
+    """
     types: Counter[str] = Counter()
     tuples: list[_Path] = []
     size = count = 0
@@ -183,7 +186,7 @@ def _survey(value: Any) -> tuple[dict[str, int], list[_Path]]:
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """What is directly inside of a value, by its index, its key or its name."""
+    """Yield the direct parts of a value, each with its index, its key or its name."""
     if isinstance(value, Mapping):
         yield from value.items()
     elif type(value) in (list, tuple):
@@ -195,7 +198,7 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _fields(value: Any) -> Mapping[str, Any] | None:
-    """The fields of a dataclass or a model of pydantic; None for anything else."""
+    """Return the fields of a dataclass or of a pydantic model; None for anything else."""
     if isinstance(value, type):
         return None
     if is_dataclass(value):
@@ -213,7 +216,7 @@ def _size(value: Any) -> int:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether JSON alone gives a value back: nothing but its own types, finite floats, text as keys."""
+    """Return whether JSON alone gives a value back: it has only types of JSON, finite floats, and text as keys."""
     waiting = [(value, 0)]
     for _ in range(MOST_VALUES):
         if not waiting:
@@ -235,9 +238,10 @@ def _is_json(value: Any) -> bool:
         elif one is not None and kind not in (str, bool):
             return False
     try:
-        # Too many values for a walk in Python. This does not see every type, but whether they come back equal.
+        # The value has too many parts for a walk in Python. This does not compare every type, but whether the parts come
+        # back equal.
         return bool(_json.loads(_json.dumps_events(value)) == value)
-    except Exception:  # noqa: BLE001 - it cannot be written, or its __eq__ fails
+    except Exception:  # noqa: BLE001 - the value cannot be encoded, or its __eq__ fails
         return False
 
 
@@ -252,7 +256,7 @@ def _is_same(one: Any, other: Any, depth: int) -> bool:
         return len(one) == len(other) and all(key in other and _is_same(one[key], other[key], depth + 1) for key in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(_is_same(a, b, depth + 1) for a, b in zip(one, other, strict=True))
-    if hasattr(one, "dtype") and hasattr(one, "tobytes"):  # of NumPy, whose == is an array
+    if hasattr(one, "dtype") and hasattr(one, "tobytes"):  # an array of NumPy, whose == returns an array
         return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
     found = _fields(one)
     if found is not None:
@@ -261,7 +265,7 @@ def _is_same(one: Any, other: Any, depth: int) -> bool:
 
 
 def _outline(value: Any) -> Any:
-    """JSON that says what a value is, for readers of events: bytes are only counted."""
+    """Return JSON that describes a value, for readers of events. Of bytes it only gives the number."""
     return _json.plain(_counted(value, 0))
 
 
@@ -277,7 +281,7 @@ def _counted(value: Any, depth: int) -> Any:
 
 
 def _with_floats(found: Data, paths: Any) -> Data:
-    """The fields with floats in place of the words that stand for them, as a copy where anything changes."""
+    """Return the fields with floats in place of the words that stand for them; a copy wherever something changes."""
     for path in paths:
         found = _put_float(found, path)
     return found

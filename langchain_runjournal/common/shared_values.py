@@ -1,4 +1,4 @@
-"""Pure: what a copy of a config shares with the config: the journal, and what writes to it."""
+"""Pure: the objects that a copy of a config shares with the original: the journal, and what writes to it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ if TYPE_CHECKING:
 
 
 class Shared:
-    """`copy.copy` and `copy.deepcopy` give the object itself. Programs copy configs and graphs for each request; the copies
-    record the same runs, in the same journal."""
+    """An object that `copy.copy` and `copy.deepcopy` return as it is.
+
+    Programs copy configs and graphs for each request. The copies record the same runs, in the same journal.
+    """
 
     def __copy__(self) -> Self:
         return self

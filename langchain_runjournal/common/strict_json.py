@@ -1,6 +1,6 @@
-"""Pure: JSON as RFC 8259 defines it, and what becomes of a value that it cannot hold.
+"""Pure: JSON as RFC 8259 defines it, and the forms of values that it cannot hold.
 
-Rule: nothing leaves this package that a strict parser refuses. JSON has no NaN and no infinity: such a float becomes the
+Rule: this package writes nothing that a strict parser refuses. JSON has neither NaN nor infinity: such a float becomes the
 string "NaN", "Infinity" or "-Infinity", as in the JSON form of Protocol Buffers. A message (a mapping of `type` and `data`)
 lists under `floats` the paths in its `data` where such a string stands for a float; `packed` reads it back from there.
 """
@@ -11,27 +11,28 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .binary import written
 
 WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""The strings that stand for floats which JSON lacks."""
+"""The strings that stand for the floats that JSON lacks."""
 FLOATS: Final = "floats"
 """The key under which a message lists the paths of such strings."""
 DEEPEST: Final = 100
-"""More brackets than that inside each other are written as their repr: a reader with a deep stack must be able to follow."""
+"""The greatest depth of nesting. Deeper values become their repr, because a reader with a deep stack must be able to
+follow."""
 LONGEST_INT: Final = 10_000
-"""Bits. Python refuses to write longer ones in decimal."""
+"""In bits. Python refuses to write longer integers in decimal."""
 _Path = tuple[str | int, ...]
 
 
 def _json_of(value: object) -> Any:
-    """Encode bytes, and a message of LangChain as LangChain's own dict, with its artifact. Raise TypeError for others."""
+    """Encode bytes, and a LangChain message as LangChain's own dict with its artifact. Raise TypeError for other values."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return written(value)
-    # Looked up, not imported: where LangChain has not been, there is no message either.
+    # The module is looked up and not imported: without it, there are no messages either.
     langchain = sys.modules.get("langchain_core.messages")
     if langchain is not None and isinstance(value, langchain.BaseMessage):
         from . import packed as _packed
@@ -47,11 +48,11 @@ dumps_events = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), defau
 """Encode JSON values, bytes, and messages as LangChain's own dicts. Raise for anything else, NaN included."""
 _dumps_strictly = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 loads = json.JSONDecoder(parse_constant=str).decode
-"""Decode JSON. The literals NaN and Infinity, which releases before this rule have written, become their words."""
+"""Decode JSON. The literals NaN and Infinity, which releases before this rule wrote, become the strings for them."""
 
 
 def dumps(value: Any) -> str:
-    """Encode any value as one line of JSON that a strict parser accepts; what JSON cannot hold, as `plain` writes it."""
+    """Encode any value as one line of JSON that a strict parser accepts. `plain` replaces what JSON cannot hold."""
     try:
         return _dumps_strictly(value)
     except (TypeError, ValueError, RecursionError):
@@ -59,7 +60,7 @@ def dumps(value: Any) -> str:
 
 
 def standard(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping as a dict that `json.dumps` writes as JSON: its copy, or what `plain` makes of it if it holds more."""
+    """Return the mapping as a dict that `json.dumps` can encode: a copy, or the result of `plain`."""
     try:
         _dumps_strictly(value)
     except (TypeError, ValueError, RecursionError):
@@ -69,19 +70,22 @@ def standard(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The value with all that JSON cannot hold, or that is nested too deeply or in itself, as text. Does not raise."""
+    """Return the value with text in place of what JSON cannot hold. Does not raise.
+
+    This includes values that are nested too deeply, or in themselves.
+    """
     return _plain(value, 0, None)
 
 
 def word_of(value: float) -> str | None:
-    """The string that stands for a float that JSON lacks; None for any other float."""
+    """Return the string that stands for a float that JSON lacks; None for any other float."""
     if math.isfinite(value):
         return None
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 class _Message:
-    """A message on the way to JSON: where in its `data` words stand for floats."""
+    """A message on its way to JSON: the paths in its `data` where strings stand for floats."""
 
     __slots__ = ("floats",)
 
@@ -101,12 +105,9 @@ def _plain(value: Any, depth: int, inside: tuple[_Message, _Path] | None) -> Any
             return _mapping(value, depth, inside)
         if isinstance(value, (list, tuple, set, frozenset)):
             return [_plain(item, depth + 1, _below(inside, at)) for at, item in enumerate(value)]
-    with contextlib.suppress(Exception):  # no message, or one that cannot be written: its repr, then
+    with contextlib.suppress(Exception):  # neither bytes nor a message that can be encoded: its repr follows
         return _plain(_json_of(value), depth + 1, inside)
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - the repr of a user's object may do anything
-        return f"<{type(value).__name__}>"
+    return _text(value, repr)
 
 
 def _float(value: float, inside: tuple[_Message, _Path] | None) -> Any:
@@ -132,14 +133,18 @@ def _below(inside: tuple[_Message, _Path] | None, step: str | int) -> tuple[_Mes
 
 
 def _key(key: Any) -> str:
-    """A key as the json module writes it; of a type that it refuses, as text."""
+    """Return a key as the json module writes it; as text where that module refuses its type."""
     if isinstance(key, str):
         return key
     if key is None or isinstance(key, bool):
         return {None: "null", True: "true", False: "false"}[key]
     if isinstance(key, float):
         return word_of(key) or float.__repr__(key)
+    return _text(key, str)
+
+
+def _text(value: object, form: Callable[[object], str]) -> str:
     try:
-        return str(key)
-    except Exception:  # noqa: BLE001 - the str of a user's object may do anything
-        return f"<{type(key).__name__}>"
+        return form(value)
+    except Exception:  # noqa: BLE001 - the repr and the str of a user's object may do anything
+        return f"<{type(value).__name__}>"

@@ -1,4 +1,4 @@
-"""Pure: what a text, and a moment written as one, may hold."""
+"""Pure: the limits of texts and moments that can be stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FAR_FUTURE: Final = 253_402_300_800.0
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the text can be written as UTF-8: not if it holds half of a surrogate pair."""
+    """Return whether UTF-8 can encode the text. It cannot encode half of a surrogate pair."""
     if text.isascii():
         return True
     try:

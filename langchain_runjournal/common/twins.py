@@ -1,7 +1,7 @@
-"""What takes time, in both ways of doing it: here, or awaited.
+"""Synchronous and asynchronous twins: one generator decides, and two drivers wait, one by blocking and one by awaiting.
 
-Rule: what decides is written once, as a generator that yields what takes time (`Effect`). `run_sync` and `run_async` drive
-it, and nothing else is written twice.
+Rule: a decision is written once, as a generator that yields each wait as an `Effect`. `run_sync` and `run_async` drive it,
+and nothing else is written twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Effect(Generic[_T]):
-    """Something that takes time, in both ways of doing it. What decides is written once, and yields these."""
+    """A wait in its two forms. A generator that decides yields these."""
 
     now: Callable[[], _T]
     later: Callable[[], Awaitable[_T]]
@@ -29,9 +29,10 @@ Effects: TypeAlias = Generator[Effect[Any], Any, _T]
 
 
 def off_the_loop(work: Callable[[], _T]) -> _T:
-    """Return what `work` returns. If a loop runs on this thread, another thread does the work, and this one waits for it.
+    """Return what `work` returns. If an event loop runs on this thread, do the work on another one and block until it ends.
 
-    For the little that has to be known before a synchronous call may return. `langgraph dev` refuses SQLite on its loop.
+    This is for the few facts that a synchronous call needs before it returns. `langgraph dev` refuses SQLite calls on its
+    loop.
     """
     if asyncio._get_running_loop() is None:
         return work()
@@ -40,19 +41,22 @@ def off_the_loop(work: Callable[[], _T]) -> _T:
 
 
 class Waited(Protocol):
-    """Something that comes to its end."""
+    """A piece of work that will end."""
 
     @property
     def done(self) -> concurrent.futures.Future[Any]:
-        """Has a result then."""
+        """Set when the work has ended."""
 
     @property
     def thread(self) -> int:
-        """Where it goes on: whoever waits for it there without giving way waits for ever."""
+        """The thread on which the work runs.
+
+        A caller that blocks this thread until the work ends would wait for ever: a deadlock.
+        """
 
 
 class Pending:
-    """The plainest of these."""
+    """The simplest `Waited`."""
 
     def __init__(self) -> None:
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -60,7 +64,11 @@ class Pending:
 
 
 def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Effect[bool]:
-    """Wait until something is over, and whether it is. `always`: also where that cannot be done by giving way."""
+    """Wait until some work has ended, and return whether it has.
+
+    The synchronous form cannot yield to the event loop. With `always`, it blocks, but never on the thread on which the work
+    runs; without, it does not wait.
+    """
 
     def here() -> bool:
         if always and other.thread != threading.get_ident():
@@ -75,11 +83,11 @@ def wait_for(other: Waited, seconds: float | None, *, always: bool = True) -> Ef
 
 
 async def nothing() -> None:
-    """For what has to be done only by those who block."""
+    """Do nothing: the asynchronous form of a step that only blocking callers need."""
 
 
 def run_sync(steps: Effects[_T]) -> _T:
-    """Do it here."""
+    """Drive the steps by blocking, and return their result."""
     try:
         do = next(steps)
         while True:
@@ -95,7 +103,7 @@ def run_sync(steps: Effects[_T]) -> _T:
 
 
 async def run_async(steps: Effects[_T]) -> _T:
-    """Same as `run_sync`, without blocking the loop."""
+    """Drive the steps as `run_sync` does, without blocking the loop."""
     try:
         do = next(steps)
         while True:
@@ -110,26 +118,30 @@ async def run_async(steps: Effects[_T]) -> _T:
         return result
 
 
-_going_on: Final[set[asyncio.Task[Any]]] = set()
-"""The loop itself holds its tasks weakly."""
+_tasks: Final[set[asyncio.Task[Any]]] = set()
+"""Strong references to tasks: the loop holds its tasks only weakly."""
 
 
 def begin(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-    """A task for what is brought to its end, whoever waits for it."""
+    """Start a task that runs to its end even if its waiter is cancelled."""
     task = context_without_run().run(asyncio.ensure_future, work)
-    _going_on.add(task)
-    task.add_done_callback(_going_on.discard)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
     return task
 
 
 async def run_shielded(work: Coroutine[Any, Any, _T]) -> _T:
-    """Whoever waits may be cancelled once more. What has begun is brought to its end."""
+    """Await work that runs to its end even if the caller is cancelled once more."""
     return await asyncio.shield(begin(work))
 
 
 def context_without_run() -> contextvars.Context:
-    """The context that we are in, but for the run that we may be called from: it would be told of a part that is none."""
-    from langchain_core.runnables.config import var_child_runnable_config  # who only reads a journal does not need it
+    """Return a copy of the current context without the run that may be calling us.
+
+    LangChain would otherwise report the new work to that run, to which it does not belong.
+    """
+    # a program that only reads a journal does not need it
+    from langchain_core.runnables.config import var_child_runnable_config
 
     context = contextvars.copy_context()
     context.run(var_child_runnable_config.set, None)

@@ -1,7 +1,7 @@
 """What a journal keeps: events, and the runs that they add up to.
 
-An event is an immutable fact. Everything else (the state of a run, its transcript, what a follower sees) is folded from
-events, so nothing here may depend on a clock, a thread or a database.
+An event is an immutable fact. Everything else (the state of a run, its transcript, what a follower sees) is a fold of
+events, so nothing in this room may depend on a clock, a thread or a database.
 """
 
 from __future__ import annotations

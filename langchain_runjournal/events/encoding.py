@@ -14,10 +14,10 @@ from .vocabulary import DELTA
 
 
 def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
-    """The JSON of one event's data, in a form that is always valid UTF-8.
+    """Return the JSON of one event's data, which is always valid UTF-8. Does not raise.
 
-    Bytes are kept (see `binary`). Anything else that JSON cannot hold becomes text (see `strict_json`): a journal that
-    refuses an event because of one odd object would lose the rest of it too. Does not raise.
+    Bytes are kept (see `binary`). Any other value that JSON cannot hold becomes text (see `strict_json`): a journal that
+    refused an event because of one odd object would lose the rest of the event too.
     """
     if isinstance(data, str):
         return encode_text(data)
@@ -25,15 +25,15 @@ def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
     try:
         text = _json.dumps_events(value)
         if text.count("[") + text.count("{") > _json.DEEPEST and _depth(text) > _json.DEEPEST:
-            raise RecursionError  # a reader, somewhere else in its own stack, must be able to follow
+            raise RecursionError  # a reader must be able to decode it from deep in its own stack
     except (TypeError, ValueError, RecursionError):
         text = _json.dumps(_json.plain(value))
-    # Escaping everything is the rare way out for half of a surrogate pair somewhere inside.
+    # The text holds half of a surrogate pair. This is rare, so all of it is escaped.
     return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
 
 def encode_text(text: str) -> str:
-    """The JSON of a string. Half of a surrogate pair, as a cut stream can deliver it, stays what it is, escaped."""
+    """Return the JSON of a string. Half of a surrogate pair, which a cut stream can deliver, is kept by escaping it."""
     return encode_basestring(text) if text.isascii() or is_utf8(text) else encode_basestring_ascii(text)
 
 
@@ -41,9 +41,9 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 def _depth(text: str) -> int:
-    """How deeply the JSON is nested, or somewhat more: brackets in strings count."""
+    """Return how deeply the JSON is nested, or somewhat more: brackets in strings count."""
     depth = deepest = 0
-    for found in _BRACKET.finditer(text):  # and not sign by sign: the text may be megabytes
+    for found in _BRACKET.finditer(text):  # not character by character: the text may have megabytes
         if found[0] in "[{":
             depth += 1
             deepest = max(deepest, depth)

@@ -13,25 +13,26 @@ from .vocabulary import DELTA, ENDINGS, KINDS, NO_DATA, Kind
 
 
 class _Fields:
-    """The slots of an event, open for writing: only the journal itself fills them this way (see `thaw_events`)."""
+    """The slots of an event before it becomes immutable. Only the journal itself fills them this way (see `thaw_events`)."""
 
-    __slots__ = ("_value", "at", "call_id", "kind", "run_id", "seq")
+    __slots__ = ("at", "bare", "call_id", "kind", "run_id", "seq")
 
     run_id: str
     kind: Kind
     call_id: str | None
     seq: int
     at: float
-    # What `data` is made of: a str stands for {"text": ...}, the one shape of nearly every event. It is kept bare because
-    # a dict for each of 100,000 tokens costs a third of the time and two thirds of the memory of reading them back.
-    _value: str | Mapping[str, Any]
+    # For this package only: what `data` is made of. A str stands for {"text": ...}, the one shape of nearly every event. It
+    # is kept bare because a dict for each of 100,000 tokens costs a third of the time and two thirds of the memory of
+    # reading them back.
+    bare: str | Mapping[str, Any]
 
     def __init__(
         self, run_id: str, kind: Kind, value: str | Mapping[str, Any], call_id: str | None, seq: int, at: float
     ) -> None:
         self.run_id = run_id
         self.kind = kind
-        self._value = value
+        self.bare = value
         self.call_id = call_id
         self.seq = seq
         self.at = at
@@ -40,10 +41,10 @@ class _Fields:
 class Event(_Fields):
     """One immutable fact in a run.
 
-    `run_id` is the run it belongs to, `kind` one of `KINDS`, `data` anything that JSON can hold, `call_id` the model or
-    tool call that it speaks of. Leave `seq` and `at` alone when you append: the journal numbers the events of a run 1,
-    2, 3 ... without gaps, and stamps them with the wall clock (seconds since 1970, kept to the millisecond). The order
-    of events is the order of their `seq`, never of `at`, which may jump.
+    `run_id` is the run it belongs to, `kind` one of `KINDS`, `data` anything that JSON can hold, and `call_id` the model or
+    tool call that it is about. Leave `seq` and `at` alone when you append: the journal numbers the events of a run 1, 2, 3
+    ... without gaps, and stamps them with the wall clock (seconds since 1970, to the millisecond). The order of events is
+    the order of their `seq`, never of `at`, which may jump.
     """
 
     __slots__ = ()
@@ -84,31 +85,31 @@ class Event(_Fields):
         put = object.__setattr__
         put(self, "run_id", run_id)
         put(self, "kind", kind)
-        put(self, "_value", _bare(kind, data))
+        put(self, "bare", _bare(kind, data))
         put(self, "call_id", call_id)
         put(self, "seq", seq)
         put(self, "at", at)
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What happened, as JSON values. Treat it as read-only: the event does not guard it."""
-        value = self._value
+        """The facts, as JSON values. Treat them as read-only: the event does not protect them."""
+        value = self.bare
         return {"text": value} if isinstance(value, str) else value
 
     @property
     def text(self) -> str:
         """The words that this delta adds to what the user sees; empty for any other event, and for arguments or thinking."""
-        if isinstance(self._value, str):
-            return self._value
-        return visible_text(self._value) if self.kind == DELTA else ""
+        if isinstance(self.bare, str):
+            return self.bare
+        return visible_text(self.bare) if self.kind == DELTA else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as a plain dict for JSON, for an SSE frame or a log line.
+        """Return the event as a plain dict for JSON, for an SSE frame or a log line.
 
-        A strict parser accepts what `json.dumps` makes of it: JSON has no NaN and no infinity, so they are the strings
+        A strict parser accepts what `json.dumps` makes of it: JSON has neither NaN nor infinity, so they are the strings
         "NaN", "Infinity" and "-Infinity", and any other object that JSON cannot hold is its repr.
         """
-        value = self._value
+        value = self.bare
         return {
             "run_id": self.run_id,
             "seq": self.seq,
@@ -125,7 +126,7 @@ class Event(_Fields):
         raise AttributeError(f"an Event cannot be changed: {name!r} stays")
 
     def _key(self) -> tuple[Any, ...]:
-        return self.run_id, self.seq, self.kind, self.at, self.call_id, self._value
+        return self.run_id, self.seq, self.kind, self.at, self.call_id, self.bare
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Event) else NotImplemented
@@ -146,7 +147,10 @@ def _event_from(run_id: str, kind: Kind, data: Mapping[str, Any], call_id: str |
 
 
 def _names_thread(thread_id: object) -> bool:
-    """Whether the id of a thread can be stored. With a sign in place of half a surrogate pair, it might be another one's."""
+    """Return whether the id of a thread can be stored.
+
+    With a sign in place of half of a surrogate pair, it could be the id of another thread.
+    """
     return not isinstance(thread_id, str) or is_utf8(thread_id)
 
 
@@ -159,7 +163,7 @@ def _bare(kind: str, data: Mapping[str, Any]) -> str | Mapping[str, Any]:
 
 
 def visible_text(delta: Mapping[str, Any]) -> str:
-    """The words among what a delta adds."""
+    """Return the visible words of a delta."""
     text, blocks = delta.get("text"), delta.get("blocks")
     words = [text] if isinstance(text, str) else []
     for block in blocks if isinstance(blocks, list) else ():
@@ -178,9 +182,12 @@ def thaw_events(
     first: int,
     ats: Iterable[float],
 ) -> list[Event]:
-    """Events as the journal itself wrote them, not validated again, at a quarter of the price of the constructor."""
+    """Return events that the journal itself wrote, without validating them again.
+
+    This costs a quarter of the constructor.
+    """
     fields = list(map(_Fields, repeat(run_id), kinds, values, calls, range(first, first + len(values)), ats))
     for event in fields:
-        # The slots are filled; from here on the object is an Event, which refuses to be changed.
+        # From here on, with its slots filled, the object is an Event, which refuses to be changed.
         event.__class__ = Event
     return cast("list[Event]", fields)

@@ -11,7 +11,7 @@ from .vocabulary import CONTINUES, RunStatus
 
 
 class _Source:
-    """Where the events of a run can be read, as of that moment: for its picture, and no part of its value."""
+    """A way to read the events of a run. It is used to draw the run, and is not part of its value."""
 
     __slots__ = ("_events",)
 
@@ -27,50 +27,53 @@ class Run(_Source):
     name: str | None = None
     status: RunStatus = RunStatus.RUNNING
     cause: str | None = None
-    """Why an interrupted run was: stop, disconnect, timeout, shutdown, crash or superseded."""
+    """Why the run was interrupted: stop, disconnect, timeout, shutdown, crash or superseded."""
     error: str | None = None
     started_at: float = 0.0
-    """Wall clock of the first event, in seconds since 1970."""
+    """The wall clock of the first event, in seconds since 1970."""
     ended_at: float | None = None
     settled: bool = True
-    """False while an ended run's thread may lack what the journal holds. `problem` says why, and `given_up` whether anything
-    will be tried again: until then, such a run is never pruned."""
+    """False while the thread of an ended run may lack what the journal holds. `problem` says why, and `given_up` whether the
+    journal will try again. The journal never prunes such a run until it is settled or given up."""
     problem: str | None = None
-    """Why its thread does not hold what the journal holds; None for a run that is settled."""
+    """Why the thread does not hold what the journal holds; None for a run that is settled."""
     given_up: bool = False
-    """Whether its thread is left as it is: the graph's state cannot be written, or the conversation has gone on."""
+    """Whether the journal leaves the thread as it is: it cannot write the graph's state, or the conversation has
+    continued."""
     stop: str | None = None
-    """The cause of a stop request, from the moment it was asked for; None if nobody asked."""
+    """The cause of a stop request, from the moment of the request; None without one."""
     lost: int = 0
-    """Events that could not be kept because nothing could be written for too long."""
+    """The number of events that the journal dropped because it could not write for too long."""
     owner: str | None = None
-    """The journal that may append to it. None while it waits for a human: nobody works on it, and anybody may claim it."""
+    """The journal that may append to the run. None while the run waits for a human: then no process works on it, and any
+    journal may claim it."""
     epoch: int = 1
-    """Grows by one with each claim."""
+    """A number that grows by one with each claim."""
     last_seq: int = 0
-    """The seq of its last durable event."""
+    """The seq of the last durable event."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """By model, the sum of what the provider reported; `calls`, and how many of them are `incomplete`: did not report."""
+    """By model, the sum of the usage that the provider reported; `calls`, and how many of them are `incomplete`, which means
+    without a report."""
 
     @property
     def continues(self) -> str | None:
-        """The run that this one took up, if `start_run` began it with a resume."""
+        """The run that this one resumes, if `start_run` began it with a resume."""
         found = self.metadata.get(CONTINUES)
         return found if isinstance(found, str) else None
 
     @property
     def ended(self) -> bool:
-        """Whether the run has had its `run.end`."""
+        """Whether the run has its `run.end`."""
         return self.status.ended
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, and nothing is left to do for its thread."""
+        """Whether the run has ended, and nothing is left to do for its thread."""
         return self.ended and (self.settled or self.given_up)
 
     def _repr_html_(self) -> str:
-        """The time line of the run, for notebooks; what it says of itself, where its events cannot be read any more."""
+        """Return the timeline of the run, for notebooks; a summary where its events can no longer be read."""
         from ..view import fragment, summary
 
         read = getattr(self, "_events", None)
@@ -79,6 +82,6 @@ class Run(_Source):
 
 
 def with_events(run: Run, read: Callable[[], list[Event] | None]) -> Run:
-    """The same run, which knows how to read its events."""
+    """Return the same run with a way to read its events."""
     object.__setattr__(run, "_events", read)
     return run

@@ -1,7 +1,7 @@
-"""Pure: events -> what a run says of itself.
+"""Pure: the state of a run as the fold of its events.
 
-Rule: a run is the fold of its marks, in the order of their seq, and of nothing else, and any JSON will do as data.
-Whoever has the same events has the same run, whether they came from the store, from a spool, or from memory.
+Rule: only the marks of a run count, in the order of their seq, and their data may be any JSON. The same events give the same
+run, whether they come from the store, from a spool, or from memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .vocabulary import RunStatus
 
 
 def begin(run_id: str, at: float, owner: str | None = None) -> Run:
-    """The run as it is just before its first event."""
+    """Return the run as it is just before its first event."""
     return Run(run_id=run_id, started_at=at, owner=owner)
 
 
 def advance(run: Run, event: Event) -> Run:
-    """The run after `event`. Anything but a mark, and any late mark but a settlement, changes nothing."""
+    """Return the run after `event`. Only a mark changes it, and of the late marks only a settlement."""
     data = event.data
     match event.kind:
         case "run.start":
@@ -49,7 +49,7 @@ def advance(run: Run, event: Event) -> Run:
 
 
 def shown(run: Run) -> Run:
-    """The run as readers see it: while it waits for a human, it is nobody's. Its last owner still fences others off."""
+    """Return the run as readers see it: without an owner while it waits for a human. Its last owner still fences others."""
     return replace(run, owner=None) if run.status == RunStatus.PAUSED else run
 
 
@@ -66,7 +66,7 @@ def _ended(run: Run, at: float, data: Any) -> Run:
 
 
 def _standing(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What an end or a settlement says of the thread."""
+    """Return what an end or a settlement says of the thread."""
     if data.get("settled") is not False:
         return {"settled": True, "given_up": False, "problem": None}
     problem = _text(data.get("problem") or data.get("reason"), None)
@@ -74,12 +74,15 @@ def _standing(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: object, default: str | None) -> str | None:
-    # Half of a surrogate pair can be in an event, which is JSON, but in no column of a database.
+    # An event, which is JSON, can hold half of a surrogate pair. A column of a database cannot.
     return default if value is None else str(value).encode("utf-8", "replace").decode()
 
 
 def _thread(value: object, default: str | None) -> str | None:
-    """The thread that a run names; none if it can be no column: with a sign in its place, it might be another one's."""
+    """Return the thread that a run names; the default if a column cannot hold its id.
+
+    With a sign in place of half of a surrogate pair, it could be the id of another thread.
+    """
     return default if value is None or not is_utf8(str(value)) else str(value)
 
 
@@ -88,12 +91,12 @@ def _number(value: object) -> int:
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """It, if it is a mapping, and else an empty one."""
+    """Return a mapping as it is, and an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _status(value: object) -> RunStatus:
-    """The status of an end. One that this release does not know is an end all the same."""
+    """Return the status of an end. An unknown status, from a later release, is an end as well."""
     if value is None:
         return RunStatus.COMPLETED
     known = [status for status in RunStatus if status == value and status.ended]

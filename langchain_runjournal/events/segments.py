@@ -1,7 +1,7 @@
 """Pure: consecutive events of a run, packed as one row.
 
-Rule: a segment is columns of text that are joined, never parsed, to be merged. Writing a row for each token costs 30 to
-60 times as much; a segment of any length costs one row, and two neighbouring segments merge by concatenation:
+Rule: segments are merged by joining their columns of text, never by parsing them. A row for each token would cost 30 to 60
+times as much to write; a segment of any length costs one row, and two neighbouring segments merge by concatenation:
 
 - `body`  the values, as JSON, joined by commas: a string is the text of a delta, ``{...}`` any other delta,
   ``["kind", {...}]`` anything else;
@@ -43,7 +43,10 @@ class Segment(NamedTuple):
 
 
 def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:
-    """A segment of events that are numbered already. For stores and tests: the writer builds its own, from columns."""
+    """Return a segment of events that have their numbers already.
+
+    For stores and tests: the writer builds its own segments, from columns.
+    """
     first = events[0].seq
     if [event.seq for event in events] != list(range(first, first + len(events))):
         raise ValueError(f"the events of a segment must be numbered {first}, {first + 1}, ... without gaps")
@@ -61,18 +64,18 @@ def pack(run_id: str, epoch: int, events: Sequence[Event]) -> Segment:
         moments[-1],
         ",".join(str(b - a) for a, b in pairwise(moments)),
         encode_calls(calls),
-        ",".join(encode_value(event.kind, event._value) for event in events),
+        ",".join(encode_value(event.kind, event.bare) for event in events),
         tuple(event for event in events if event.kind in MARKS),
     )
 
 
 def encode_calls(pairs: Sequence[int | str | None]) -> str:
-    """Flat pairs of seq and call, as the inside of a JSON list."""
+    """Encode flat pairs of seq and call as the inside of a JSON list."""
     return json.dumps(pairs, separators=(",", ":"))[1:-1]
 
 
 def unpack(segment: Segment, after: int = 0) -> list[Event]:
-    """The events of a segment with a larger seq than `after`."""
+    """Return the events of a segment with a larger seq than `after`."""
     try:
         values = _load(segment.body)
     except ValueError as exc:
@@ -87,7 +90,7 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
     if skip:
         values, ats, calls = values[skip:], ats[skip:], calls[skip:]
     first = segment.first + skip
-    # The rule of nearly every segment: nothing but text.
+    # Nearly every segment holds nothing but text.
     if set(map(type, values)) <= {str}:
         return thaw_events(segment.run_id, repeat(DELTA), values, calls, first, ats)
     kinds = [value[0] if type(value) is list else DELTA for value in values]
@@ -96,19 +99,19 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
 
 
 def last_call(calls: str) -> str:
-    """The JSON of the call that a segment with these `calls` ends in."""
+    """Return the JSON of the call that a segment with these `calls` ends in."""
     return json.dumps(_load(calls)[-1])
 
 
 def trim(segment: Segment, after: int) -> Segment:
-    """The part of a segment with a larger seq than `after`; the segment itself where that is all of it."""
+    """Return the part of a segment with a larger seq than `after`; the segment itself where that is all of it."""
     return segment if after < segment.first else pack(segment.run_id, segment.epoch, unpack(segment, after))
 
 
 def merge(segments: Sequence[Segment]) -> Segment:
-    """Neighbouring segments of a run as one, without parsing them. The marks are not kept: they have been applied.
+    """Return neighbouring segments of a run as one, without parsing them. Drop the marks: the caller has applied them.
 
-    A segment with empty `calls` goes on with the call of the one before it. All but the first may be plain tuples.
+    A segment with empty `calls` continues the call of the one before it. All but the first may be plain tuples.
     """
     head = segments[0]
     if len(segments) == 1:
@@ -123,7 +126,7 @@ def merge(segments: Sequence[Segment]) -> Segment:
         ats.append(str(start - t1))
         if steps:
             ats.append(steps)
-        # A call that goes on from one segment to the next needs no second mention.
+        # A call that continues from one segment into the next is named once.
         if call and call.partition(",")[2] != current:
             calls.append(call)
             current = call.rpartition(",")[2]

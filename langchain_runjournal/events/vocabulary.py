@@ -28,31 +28,31 @@ Kind: TypeAlias = Literal[
 KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 
 MARKS: Final[frozenset[str]] = frozenset({"run.start", "run.pause", "run.stop", "run.settled", "run.lost", "run.end"})
-"""The kinds that change what a `Run` says of itself. Stores keep that up to date without reading the other events."""
+"""The kinds that change the state of a `Run`. Stores keep that state up to date without reading the other events."""
 
 Cause: TypeAlias = Literal["stop", "disconnect", "timeout", "shutdown", "crash", "superseded"]
-"""Why a run was interrupted, or is asked to stop."""
+"""Why a run was interrupted, or why a program asks it to stop."""
 CAUSES: Final[tuple[str, ...]] = get_args(Cause)
 
 GRAPH: Final = "runjournal_graph"
 FINGERPRINT: Final = "runjournal_fingerprint"
 CONTINUES: Final = "runjournal_continues"
-"""In the metadata of a run: the name and the fingerprint of its graph, if that is attached or was started, and the run that
-it takes up."""
+"""Keys of the metadata of a run: the name and the fingerprint of its graph, if that is attached or was started, and the run
+that it resumes."""
 CALLED: Final = "runjournal_called"
-"""In the same place: the run id that the caller gave, where another run of the journal has it already."""
+"""The key of the run id that the caller gave, where another run of the journal already has that id."""
 PROBLEM: Final = "runjournal_problem"
-"""In the same place: why the thread of a run cannot be settled by any graph."""
+"""The key of the reason why no graph can settle the thread of a run."""
 
 UNNAMED: Final = "LangGraph"
-"""How LangGraph calls every graph that is compiled without a name."""
+"""The name that LangGraph gives to every graph that is compiled without one."""
 
 DELTA: Final = "llm.ai.delta"
 NO_DATA: Final[Mapping[str, Any]] = {}
 
 
 class RunStatus(str, Enum):
-    """Where a run stands. Equal to its plain string: ``run.status == "running"``."""
+    """The state of a run. Equal to its plain string: ``run.status == "running"``."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -65,7 +65,7 @@ class RunStatus(str, Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether no more than late facts can follow. A paused run has not ended: it waits for a human."""
+        """Whether only late facts can follow. A paused run has not ended: it waits for a human."""
         return self not in (RunStatus.RUNNING, RunStatus.PAUSED)
 
 

@@ -1,4 +1,4 @@
-"""No model sees a tool request without its result: as a function for graphs of one's own, as middleware for agents."""
+"""The guard: no model sees a tool request without its result. A function for any graph, and a middleware for agents."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["ToolPairGuard", "arefuse_cut_call", "refuse_cut_call", "repair_tool_
 
 def __getattr__(name: str) -> Any:
     if name in ("refuse_cut_call", "arefuse_cut_call"):
-        from . import refusal as _refusal  # with LangGraph's prebuilt nodes, which only those need who have a ToolNode
+        from . import refusal as _refusal  # imports LangGraph's prebuilt nodes, which only a program with a ToolNode needs
 
         return getattr(_refusal, name)
-    # The middleware is a class of LangChain's, which not everybody has who wants the function.
+    # The middleware is a class of LangChain's, which a program that only uses the function may lack.
     if name != "ToolPairGuard":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

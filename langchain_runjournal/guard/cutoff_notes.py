@@ -1,7 +1,7 @@
-"""Pure: what a model is told of answers that were cut off.
+"""Pure: notes for a model about answers that were cut off.
 
-Rule: short, true, always in the same words at the same place, and never in the mouth of the model: told nothing, it takes
-the half answer for its own choice. Notes are for one request and are not stored.
+Rule: a note is short and true, has always the same words at the same place, and never speaks as the model. Without a note, a
+model takes the half answer for its own choice. Notes are for one request and are not stored.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..messages.causes import CAUSES_OF_ANSWER
-from ..messages.cut_calls import CUT_CAUSES
-from ..messages.marks import MARK, origin_of
-from ..messages.tool_pairs import is_ai, is_human, is_tool
+from ..messages.cut_answers import decided_in
+from ..messages.marks import MARK, new_mark, origin_of
+from ..messages.tool_pairs import end_of_results, is_ai, is_human
 from ..messages.tool_results import stable_id
 
 NOTE: Final = "note"
-"""The origin of a message that has a note in it, so that nobody puts it there twice."""
+"""The origin of a message that contains a note, so that a second projection does not add another."""
 _QUOTED: Final = 200
-"""How many characters of an answer are quoted, where nothing else says which one is meant."""
+"""How many characters of an answer a note quotes, where nothing else says which answer it means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +27,39 @@ class Noted:
     """The messages with their notes, and the ids of the answers that the notes are about."""
 
     messages: list[Any]
-    told: list[str | None]
+    ids: list[str | None]
 
 
-def tell(messages: list[Any]) -> Noted:
-    """Put a note before the next words of the user, for every answer that was cut off; if the model speaks again before
-    that, or nobody does, right behind the answer. The same list if there is nothing to tell."""
+def add_notes(messages: list[Any]) -> Noted:
+    """Put a note before the next words of the user, for every answer that was cut off.
+
+    The note stands right behind the answer if the model speaks again before the user does, or if no later message comes from
+    either. Return the same list if there is nothing to note.
+    """
     out: list[Any] = []
-    told: list[str | None] = []
-    untold: int | None = None
+    noted: list[str | None] = []
+    cut_at: int | None = None
     for message in messages:
-        if untold is not None:
+        if cut_at is not None:
             if is_human(message):
                 if origin_of(message) != NOTE:
-                    told.append(out[untold].id)
-                    message = _with_note(message, _note(out[untold]))
-                untold = None
+                    noted.append(out[cut_at].id)
+                    message = _with_note(message, _note(out[cut_at]))
+                cut_at = None
             elif is_ai(message):
-                told.append(_stand_alone(out, untold))
-                untold = None
-        if is_ai(message) and origin_of(message) == "partial" and not _is_told_by_results(message):
-            untold = len(out)
+                noted.append(_stand_alone(out, cut_at))
+                cut_at = None
+        if is_ai(message) and origin_of(message) == "partial" and not _results_say_so(message):
+            cut_at = len(out)
         out.append(message)
-    if untold is not None:
-        told.append(_stand_alone(out, untold))
-    return Noted(out, told) if told else Noted(messages, [])
+    if cut_at is not None:
+        noted.append(_stand_alone(out, cut_at))
+    return Noted(out, noted) if noted else Noted(messages, [])
 
 
-def _is_told_by_results(partial: Any) -> bool:
-    """Whether the results of its calls say that it was cut off: see `messages/cut_answers.py`."""
-    return bool(partial.tool_calls) and partial.additional_kwargs[MARK].get("reason") in CUT_CAUSES
+def _results_say_so(partial: Any) -> bool:
+    """Return whether the results of its calls say that the answer was cut off: see `messages/cut_answers.py`."""
+    return bool(partial.tool_calls) and decided_in(partial.additional_kwargs) is not None
 
 
 def _note(partial: Any, quoted: bool = False) -> str:
@@ -81,15 +84,15 @@ def _words(content: Any) -> str:
 
 
 def _with_note(message: Any, note: str) -> Any:
-    """A copy of the user's message that begins with the note."""
+    """Return a copy of the user's message that begins with the note."""
     content = message.content
     if isinstance(content, str):
         content = f"{note}\n\n{content}" if content else note
     else:
-        # Some providers want the results of tools before any text.
+        # Some providers require the results of tools before any text.
         first = next((at for at, block in enumerate(content) if _kind(block) != "tool_result"), len(content))
         content = [*content[:first], {"type": "text", "text": note}, *content[first:]]
-    kwargs = {**message.additional_kwargs, MARK: {"v": 1, "origin": NOTE}}
+    kwargs = {**message.additional_kwargs, MARK: new_mark(NOTE)}
     return message.model_copy(update={"content": content, "additional_kwargs": kwargs})
 
 
@@ -98,14 +101,12 @@ def _kind(block: Any) -> Any:
 
 
 def _stand_alone(out: list[Any], place: int) -> str | None:
-    """Put a message of its own behind the answer at `place` and its results; gives the answer's id."""
+    """Insert a separate message behind the answer at `place` and its results. Return the id of the answer."""
     from langchain_core.messages import HumanMessage
 
-    partial, behind = out[place], place + 1
-    while behind < len(out) and is_tool(out[behind]):
-        behind += 1
+    partial = out[place]
     note = _note(partial, quoted=True)
     id = stable_id("rjn-", f"{partial.id}|note" if partial.id else note)
-    out.insert(behind, HumanMessage(note, id=id, additional_kwargs={MARK: {"v": 1, "origin": NOTE}}))
+    out.insert(end_of_results(out, place), HumanMessage(note, id=id, additional_kwargs={MARK: new_mark(NOTE)}))
     given: str | None = partial.id
     return given

@@ -1,8 +1,8 @@
-"""What was heard of the model calls inside of a block: the arguments of their tool calls as received, and how they ended.
+"""A callback handler that hears the model calls in a block: the arguments of tool calls as received, and how calls end.
 
 Rule: the message that a model returns no longer holds the text of its arguments, and LangChain's middleware sees nothing
-else. A callback handler sees each chunk; LangChain adds it to every call in the block by a context variable, without the
-program passing it on.
+else. A callback handler sees each chunk. LangChain adds this handler to every call in the block by a context variable, so
+the program does not have to pass it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class _Call:
         self.on_events = False
 
     def verdict(self, message: Any) -> Cut | None:
-        """Whether its answer was cut off. What it says of its end is remembered for the next ones of its model."""
+        """Return whether the answer was cut off. `ENDPOINTS` remembers how it ended, for later answers of the same model."""
         fields = vars(message)
         expects = ENDPOINTS.heard(self.endpoint, fields, streamed=self.streamed)
         return find_cut(fields, self.raw.texts(), expects=expects)
 
 
 class Heard(BaseCallbackHandler):
-    """Listens to the model calls inside of a block."""
+    """A handler of the model calls inside of a block."""
 
     run_inline = True
     raise_error = False
@@ -52,12 +52,12 @@ class Heard(BaseCallbackHandler):
         self._verdicts: dict[str | None, Cut | None] = {}
 
     def verdict(self, message: Any) -> Cut | None:
-        """Whether this answer was cut off; by the message alone, if its call was not heard."""
+        """Return whether this answer was cut off; judge by the message alone if the handler did not hear its call."""
         id = getattr(message, "id", None)
         return self._verdicts[id] if id in self._verdicts else find_cut(vars(message))
 
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any) -> None:
-        """Note who is asked."""
+        """Note which model is called."""
         self._calls[run_id.int] = _Call(serialized, about.get("metadata"))
 
     def on_llm_new_token(self, token: Any, *, run_id: UUID, chunk: Any = None, **about: Any) -> None:
@@ -70,7 +70,7 @@ class Heard(BaseCallbackHandler):
                 call.raw.add_chunks(chunks)
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **about: Any) -> None:
-        """The same in the events of the v3 protocol. A call that speaks both ways counts in this one."""
+        """Keep what an event of the v3 protocol adds. A call that reports both ways counts in this one."""
         call = self._calls.get(run_id.int)
         if call is None or not isinstance(event, Mapping):
             return
@@ -100,7 +100,7 @@ register_configure_hook(_listening, inheritable=False)
 
 @contextmanager
 def listening(*, again: bool) -> Iterator[Heard]:
-    """Hear the model calls that are made in the block. `again`: a cut answer is asked for again (see `asks_again`)."""
+    """Hear the model calls that are made in the block. `again`: a cut answer is requested again (see `asks_again`)."""
     heard = Heard()
     token, before = _listening.set(heard), asks_again.set(again)
     try:

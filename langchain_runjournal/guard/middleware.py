@@ -1,4 +1,4 @@
-"""ToolPairGuard: the only module that needs LangChain's agents."""
+"""`ToolPairGuard`, in the only module that needs LangChain's agents."""
 
 from __future__ import annotations
 
@@ -30,20 +30,23 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     """Agent middleware: no model sees a tool request without its result.
 
     Put it last in the list of middleware, so that it sees the request as the model would get it. It changes the request
-    only: what is stored, and shown to the user, stays as it is, and a history in which all is well passes as it is.
+    only: what is stored, and what the user sees, stays as it is. A history without problems passes unchanged.
 
-    With a `journal`, a missing result is the real one wherever the journal has it, and a made-up one says what the journal
-    knows. `dangling` and `orphans` are as for `repair_tool_pairs`. `notes`: answers that were cut off are followed by a
-    short note to the model, in the user's next message or alone, that says so and why; it is not stored.
+    With a `journal`, a missing result is the real one wherever the journal has it, and a synthetic one says what the journal
+    knows. `dangling` and `orphans` are as for `repair_tool_pairs`. With `notes`, a short note to the model follows each
+    answer that was cut off, in the user's next message or alone. The note says that the answer was cut off, and why; it is
+    not stored.
 
-    `bridge`: a message of the user that stands right behind a tool's result, or behind another one, is preceded by a short
-    answer of the model, which says that none was given and is not stored. "auto" does so for models that are known to refuse
-    such a history (docs/limits.md names them): Mistral's on any server, Gemma and Llama 2.
-    No tool runs with arguments that were cut: because the answer ran into its token limit inside a call, or ended early.
-    `on_cut` says what happens instead. With "answer", each call of such an answer gets a result that says so, and the model
-    goes on; with "retry", the model is called again, at most `cut_retries` times, and then as with "answer"; with "raise",
-    `errors.AnswerCut` is raised. It is raised as well when three answers in a row were cut. `run_whole_calls`: run those
-    calls of a cut answer that have come whole; by default none of them runs.
+    `bridge` puts a short answer of the model before a message of the user that stands right behind a tool's result, or
+    behind another message of the user. That answer says that no answer was given, and is not stored. "auto" does so for
+    models that are known to refuse such a history (docs/limits.md names them): Mistral's on any server, Gemma and Llama 2.
+
+    No tool runs with arguments that were cut, whether the answer ran into its token limit inside a call or ended early.
+    `on_cut` says what happens instead. With "answer", each call of such an answer gets a result that says so, and the agent
+    calls the model again with these results. With "retry", the guard discards the answer and calls the model again, at most
+    `cut_retries` times, and then does as with "answer". With "raise", it raises `errors.AnswerCut`. It also raises this when
+    three answers in a row were cut. With `run_whole_calls`, the calls of a cut answer that arrived whole do run; by default
+    none of them runs.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Call the model with the request made whole."""
+        """Call the model with the repaired request."""
         if self._is_whole(request):
             return self._on_cut.call(request, handler)
         knowledge: _Knowledge = {}
@@ -90,7 +93,7 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """Same as :meth:`wrap_model_call`; the journal is read without blocking the loop."""
+        """Do the same as :meth:`wrap_model_call`, and read the journal without blocking the loop."""
         if self._is_whole(request):
             return await self._on_cut.acall(request, handler)
         knowledge: _Knowledge = {}
@@ -110,14 +113,14 @@ class ToolPairGuard(AgentMiddleware[AgentState[Any], Any, Any]):
         return _bridge.BOTH if self._bridge else _bridge.NOTHING
 
     def _look_up(self, request: ModelRequest[Any]) -> Callable[[], _Knowledge] | None:
-        """What to call to learn what the journal knows; None if there is nothing to ask, or nobody."""
+        """Return a function that asks the journal; None without a journal, without a thread, or with nothing to ask."""
         if self._journal is None:
             return None
         calls = [(message.id, one.id) for message, one in wanted(request.messages) if one.id is not None]
         thread_id = _thread_id(request) if calls else None
         if thread_id is None:
             return None
-        # Here and not above: most agents never need it.
+        # Imported here because most agents never need it.
         from ..journal.tool_history import look_up
 
         return partial(look_up, self._journal, thread_id, calls)
@@ -145,7 +148,7 @@ _USUAL = ("noted", "bridged", "cleaned")
 
 
 def _thread_id(request: ModelRequest[Any]) -> str | None:
-    # First what is handed down: asynchronous code on Python 3.10 cannot see the config of the task that it runs in.
+    # The execution info first: asynchronous code on Python 3.10 cannot see the config of the task that it runs in.
     info = getattr(request.runtime, "execution_info", None)
     thread_id = getattr(info, "thread_id", None)
     if thread_id is None:
@@ -159,7 +162,10 @@ def _thread_id(request: ModelRequest[Any]) -> str | None:
 
 
 def _report(found: Projection) -> None:
-    """One line for each request that had to be changed. These three are the rule after an answer was cut off."""
+    """Log one line for each request that the guard changed.
+
+    Changes of the usual three kinds are expected after an answer was cut off, so they are logged at DEBUG.
+    """
     level = logging.DEBUG if all(action.kind in _USUAL for action in found.actions) else logging.INFO
     if logger.isEnabledFor(level):
         done = ", ".join(

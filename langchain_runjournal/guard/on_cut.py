@@ -1,4 +1,4 @@
-"""What `ToolPairGuard` does with an answer that was cut off inside of its tool calls."""
+"""The policy of `ToolPairGuard` for an answer that was cut off inside of its tool calls."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _Response: TypeAlias = ModelResponse[Any]
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One call of the agent's model, with what has been made of its answers so far."""
+class _AgentCall:
+    """One call of the agent's model, with the results of its answers so far."""
 
     request: _Request
     retries: int
-    said: list[Any] = field(default_factory=list)
+    cut_messages: list[Any] = field(default_factory=list)
     """The answers that were cut off, each with its results."""
     times: int = 0
 
@@ -48,47 +48,47 @@ class OnCut:
         self._run_whole = run_whole
 
     def call(self, request: _Request, handler: Callable[[_Request], _Response]) -> _Response:
-        """Call the model until its answer has come whole, or the policy says what becomes of it."""
-        turn = _Turn(request, self._retries)
+        """Call the model until an answer has arrived whole, or until the policy decides what the agent gets."""
+        call = _AgentCall(request, self._retries)
         while True:
-            with listening(again=turn.retries > 0) as heard:
-                response = handler(turn.request)
-            if (done := self._judge(turn, response, heard)) is not None:
+            with listening(again=call.retries > 0) as heard:
+                response = handler(call.request)
+            if (done := self._judge(call, response, heard)) is not None:
                 return done
 
     async def acall(self, request: _Request, handler: Callable[[_Request], Awaitable[_Response]]) -> _Response:
-        """Same as :meth:`call`."""
-        turn = _Turn(request, self._retries)
+        """Do the same as :meth:`call`, without blocking the loop."""
+        call = _AgentCall(request, self._retries)
         while True:
-            with listening(again=turn.retries > 0) as heard:
-                response = await handler(turn.request)
-            if (done := self._judge(turn, response, heard)) is not None:
+            with listening(again=call.retries > 0) as heard:
+                response = await handler(call.request)
+            if (done := self._judge(call, response, heard)) is not None:
                 return done
 
-    def _judge(self, turn: _Turn, response: _Response, heard: Heard) -> _Response | None:
-        """What the agent gets; None to call the model again, with the request of `turn`."""
-        found = getattr(response, "result", None) or ()  # another guard's handler may give back anything
+    def _judge(self, call: _AgentCall, response: _Response, heard: Heard) -> _Response | None:
+        """Return what the agent gets; None to call the model again, with the changed request."""
+        found = getattr(response, "result", None) or ()  # the handler of another guard may return anything
         message = next((one for one in found if one.type in ("ai", "AIMessageChunk")), None)
         cut = heard.verdict(message) if message is not None else None
         if message is None or cut is None or not cut.calls:
-            return replace(response, result=[*turn.said, *response.result]) if turn.said else response
-        turn.times += 1
+            return replace(response, result=[*call.cut_messages, *response.result]) if call.cut_messages else response
+        call.times += 1
         _report(cut)
-        if self._choice == "raise" or (turn.times >= _MOST + self._retries):
-            raise AnswerCut(calls=_named(cut), why=_WHY[cut.cause], times=turn.times)
-        if turn.retries:
-            turn.retries -= 1
+        if self._choice == "raise" or (call.times >= _MOST + self._retries):
+            raise AnswerCut(calls=_named(cut), why=_WHY[cut.cause], times=call.times)
+        if call.retries:
+            call.retries -= 1
             return None
         asking = cut_message(message, cut)
         if not asking.tool_calls:
-            return replace(response, result=[*turn.said, asking], structured_response=None)
+            return replace(response, result=[*call.cut_messages, asking], structured_response=None)
         results = cut_results(asking, cut, run_whole=self._run_whole)
-        turn.said += [asking, *results]
+        call.cut_messages += [asking, *results]
         if len(results) < len(asking.tool_calls):
-            return replace(response, result=turn.said, structured_response=None)
-        # Here and not by the agent: nothing else that the agent has (a human who approves calls, for one) is asked about
-        # a call that does not run.
-        turn.request = turn.request.override(messages=[*turn.request.messages, asking, *results])
+            return replace(response, result=call.cut_messages, structured_response=None)
+        # The results are made here and not by the agent: other parts of the agent (a human who approves calls, for one) must
+        # not be asked about a call that does not run.
+        call.request = call.request.override(messages=[*call.request.messages, asking, *results])
         return None
 
 

@@ -1,8 +1,8 @@
-"""Pure: a history as a model may be given it: every request with its results right behind it, and no result without one.
+"""Pure: a history as a model may receive it: each request has its results right behind it, and each result a request.
 
-Rule: a request-time view. Nothing that is given here is changed; a history in which all is well is given back as it is, the
-same list; what is put in depends on nothing but the history and what is known of it, so that the same comes out each time,
-also when the result is projected again.
+Rule: this is a view for one request. It changes no message that it is given, and returns a history without problems as the
+same list. What it adds depends only on the history and on what is known of it, so that the same history gives the same view
+each time, also when the view is projected again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..messages import bridge as _bridge
 from ..messages import unended as _unended
 from ..messages.call_ids import with_ids
 from ..messages.marks import origin_of
-from ..messages.tool_pairs import PairedRequest, Pairing, is_ai, is_tool, walk
+from ..messages.tool_pairs import PairedRequest, Pairing, end_of_results, is_ai, is_tool, walk
 from ..messages.tool_requests import ASKING, Request, block_id, raw_calls
 from ..messages.tool_results import CallKnowledge, answer
 from . import cutoff_notes as _notes
@@ -27,15 +27,17 @@ Orphans = Literal["drop", "keep", "raise"]
 DANGLING: Final = ("synthesize", "strip", "hold", "raise")
 ORPHANS: Final = ("drop", "keep", "raise")
 Ask = Callable[[Any, Request], CallKnowledge]
-"""What is known of a call, asked with the message that asks for it."""
+"""A function that returns what is known of a call, given the message that asks for it."""
 _SUSPECT: Final = ASKING | {"non_standard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One thing that was done to a history. `kind`: recovered, synthesized, stripped, moved, duplicate, orphan, noted,
-    bridged or cleaned; `id` is that of the tool call, of the answer that is noted or cleaned, and of the user's message for
-    a bridge."""
+    """One change to a history.
+
+    `kind` is recovered, synthesized, stripped, moved, duplicate, orphan, noted, bridged or cleaned. `id` is that of the tool
+    call, of the answer that is noted or cleaned, and of the user's message for a bridge.
+    """
 
     kind: str
     id: str | None
@@ -44,16 +46,19 @@ class Action:
 
 @dataclass(slots=True)
 class Projection:
-    """What to send, and how it came about. Without actions `messages` is the very list that was given."""
+    """The messages to send, and the changes that led to them.
+
+    Without changes, `messages` is the same list that was given.
+    """
 
     messages: list[Any]
     actions: list[Action] = field(default_factory=list)
 
 
 def is_whole(messages: Sequence[Any]) -> bool:
-    """Whether nothing at all is to be done, as far as one quick look can tell. A False says only: look closely.
+    """Return whether one quick look finds nothing to change. False only means that a closer look is needed.
 
-    This is what a model call in a long and healthy thread pays for, so it builds next to nothing.
+    Every model call in a long and healthy thread pays for this, so it builds next to nothing.
     """
     due: set[Any] = set()
     for message in messages:
@@ -79,7 +84,7 @@ def is_whole(messages: Sequence[Any]) -> bool:
 
 
 def _has_no_others(message: Any, known: set[Any]) -> bool:
-    """Whether there are no more calls in a message than those that are known."""
+    """Return whether a message holds only the calls that are known."""
     for block in message.content if type(message.content) is list else ():
         if type(block) is dict and block.get("type") in _SUSPECT and block_id(block) not in known:
             return False
@@ -89,7 +94,7 @@ def _has_no_others(message: Any, known: set[Any]) -> bool:
 
 
 def wanted(messages: Sequence[Any]) -> list[tuple[Any, Request]]:
-    """The calls of which it would help to know more, each with its message: without a result, or with a made-up one."""
+    """Return the calls that have no result or a synthetic one, each with its message: those that evidence could help."""
     pairs = walk(messages)
     return [(messages[slot.place], slot.request) for slots in pairs.slots.values() for slot in slots if _is_in_doubt(slot)]
 
@@ -103,8 +108,11 @@ def project(
     notes: bool,
     bridge: _bridge.Behind = _bridge.NOTHING,
 ) -> Projection:
-    """What to send of a history. `notes`: tell the model of answers that were cut off. `bridge`: what the model refuses a
-    message of the user behind, so that an answer is put between them."""
+    """Return the messages to send for a history.
+
+    `notes` adds notes for the model about answers that were cut off. `bridge` names the messages behind which the model
+    refuses a message of the user, so that an answer is put between them.
+    """
     found = Projection(messages) if is_whole(messages) else _paired(messages, ask, dangling, orphans, notes)
     sent, cleaned = _unended.sendable(found.messages)
     found = Projection(sent, [*found.actions, *(Action(kind="cleaned", id=id) for id in cleaned)])
@@ -127,15 +135,15 @@ def _paired(messages: list[Any], ask: Ask, dangling: Dangling, orphans: Orphans,
             out.append(message)
     work.report_dropped(orphans)
     if notes:
-        told = _notes.tell(out)
-        work.actions += [Action(kind="noted", id=id) for id in told.told]
-        out = told.messages
+        noted = _notes.add_notes(out)
+        work.actions += [Action(kind="noted", id=id) for id in noted.ids]
+        out = noted.messages
     changed = len(out) != len(messages) or any(one is not other for one, other in zip(out, messages, strict=True))
     return Projection(out if changed else messages, work.actions)
 
 
 class _Work:
-    """A projection under way."""
+    """A projection in progress."""
 
     def __init__(self, messages: list[Any], ask: Ask, dangling: Dangling) -> None:
         self.messages = messages
@@ -148,7 +156,7 @@ class _Work:
             self.known[place] = asked
 
     def refuse(self, orphans: Orphans) -> None:
-        """Raise for whatever the policies do not let pass, all of it at once."""
+        """Raise one error for everything that the policies do not allow."""
         problems: list[str] = []
         if self.dangling == "raise":
             for place, slots in self.pairs.slots.items():
@@ -161,12 +169,12 @@ class _Work:
             raise ToolPairBroken(problems=problems)
 
     def _fate(self, slot: PairedRequest) -> Literal["keep", "recover", "make", "strip", "hold"]:
-        """What becomes of a request: first match wins, what is known before what is wished."""
+        """Return what becomes of a request. The first rule that matches wins, and knowledge precedes policy."""
         request = slot.request
         known = self.known[slot.place].get(slot.request.index, _NOTHING)
         if request.id is None or request.name is None:
-            # Without a name it is a request that no provider takes, and nothing can answer it. Without an id it stands in
-            # some other place than LangChain's own lists: which call it is a copy of is not known.
+            # No provider accepts a request without a name, and nothing can answer it. A request without an id stands outside
+            # of LangChain's own lists, and which call it is a copy of is unknown.
             return "hold" if self.dangling == "hold" else "strip"
         if known.result is not None:
             return "recover"
@@ -179,7 +187,7 @@ class _Work:
         return "make"
 
     def block(self, place: int) -> list[Any]:
-        """An AI message with its results, as they are sent."""
+        """Return an AI message with its results, as they are sent."""
         message = self.messages[place]
         slots = self.pairs.slots[place]
         fates = {slot.request.index: self._fate(slot) for slot in slots}
@@ -188,13 +196,13 @@ class _Work:
         results = [result for slot in slots for result in self._results(message, slot, fates[slot.request.index])]
         stands = self.messages[place + 1 : place + 1 + len(results)]
         if {id(one) for one in results} == {id(one) for one in stands}:
-            results = stands  # as they have always been sent, be it in another order than the calls
+            results = stands  # in the order in which they have always been sent, even if the calls have another order
         else:
             self._report_moved(place, slots)
         return [asking, *results] if asking is not None else results
 
     def _results(self, message: Any, slot: PairedRequest, fate: str) -> list[Any]:
-        """The message that answers a request, if one does."""
+        """Return the message that answers a request, if there is one."""
         request = slot.request
         given = self.messages[slot.result] if slot.result is not None else None
         if fate == "strip":
@@ -207,15 +215,13 @@ class _Work:
         return [given] if given is not None and fate != "strip" else []
 
     def _report_moved(self, place: int, slots: list[PairedRequest]) -> None:
-        behind = place + 1
-        while behind < len(self.messages) and is_tool(self.messages[behind]):
-            behind += 1
+        end = end_of_results(self.messages, place)
         for slot in slots:
-            if slot.result is not None and slot.result > behind:
+            if slot.result is not None and slot.result > end:
                 self.actions.append(Action(kind="moved", id=slot.request.id, name=slot.request.name))
 
     def report_dropped(self, orphans: Orphans) -> None:
-        """Name the results that are not sent."""
+        """Record the results that are not sent."""
         dropped = [("duplicate", place) for place in self.pairs.duplicates]
         dropped += [("orphan", place) for place in self.pairs.orphans if orphans != "keep"]
         for kind, place in sorted(dropped, key=lambda one: one[1]):

@@ -1,6 +1,6 @@
-"""The exception by which a tool call is refused, as `ToolNode` understands it, and the wrappers for a `ToolNode`.
+"""The exception that refuses a tool call, in the form that `ToolNode` handles, and the wrappers for a `ToolNode`.
 
-Rule: imported only where a call is refused, or by who asks for a wrapper: it needs LangGraph's prebuilt nodes.
+Rule: only code that refuses a call or uses a wrapper imports this module, because it needs LangGraph's prebuilt nodes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class CutCallRefused(CallCut, ToolInvocationError):
     is_refusal = True
 
     def __init__(self, **values: Any) -> None:
-        # Not by `super`: the two kinds of exception are made from other things.
+        # Without `super`, because the two kinds of exception take different arguments.
         self.values = values
         Exception.__init__(self, self._text(values))
-        # What `ToolNode` looks at: by default it makes a result of this message, and goes on.
+        # `ToolNode` reads this: by default it makes a result of this message and continues.
         self.message = values["said"]
         self.tool_name = values["tool"]
         self.tool_kwargs = values["arguments"]
@@ -41,7 +41,7 @@ class CutCallRefused(CallCut, ToolInvocationError):
 
 
 def refusal(known: CallKnowledge, tool: str, call_id: str | None, args: Any) -> CutCallRefused:
-    """What is raised instead of running a tool."""
+    """Return the exception to raise instead of running a tool."""
     given = dict(args) if isinstance(args, Mapping) else {}
     return CutCallRefused(said=known_text(known), tool=tool, call_id=call_id, arguments=given)
 
@@ -49,12 +49,14 @@ def refusal(known: CallKnowledge, tool: str, call_id: str | None, args: Any) -> 
 def refuse_cut_call(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
 ) -> ToolMessage | Command[Any]:
-    """Run a tool call of a `ToolNode`, unless the answer that asks for it was cut off: then it is not run, and the model
-    gets a result that says so. Use ``ToolNode(tools, wrap_tool_call=refuse_cut_call, awrap_tool_call=arefuse_cut_call)``.
+    """Run a tool call of a `ToolNode`, unless the answer that asks for it was cut off.
 
-    It judges by the message in the state: by a reason such as "length", and by the text of the arguments where the adapter
-    keeps it. What only the chunks show (an answer that ended early) is seen by `ToolPairGuard`, and by `attach`, which
-    refuses such a call in its callback.
+    A call of a cut answer does not run, and the model gets a result that says so. Use ``ToolNode(tools,
+    wrap_tool_call=refuse_cut_call, awrap_tool_call=arefuse_cut_call)``.
+
+    The function judges by the message in the state: by a reason such as "length", and by the text of the arguments where the
+    adapter keeps it. Only the chunks show an answer that ended early. `ToolPairGuard` and `attach` see the chunks, and
+    `attach` refuses such a call in its callback.
     """
     refused = _refused(request)
     return execute(request) if refused is None else refused
@@ -63,7 +65,7 @@ def refuse_cut_call(
 async def arefuse_cut_call(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 ) -> ToolMessage | Command[Any]:
-    """Same as :func:`refuse_cut_call`, for `awrap_tool_call`."""
+    """Do the same as :func:`refuse_cut_call`, for `awrap_tool_call`."""
     refused = _refused(request)
     return await execute(request) if refused is None else refused
 

@@ -1,4 +1,4 @@
-"""`repair_tool_pairs`: the guard as a function, for graphs that do not use LangChain's agents."""
+"""The function `repair_tool_pairs`: the guard for graphs that do not use LangChain's agents."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ def repair_tool_pairs(
     orphans: Literal["drop", "keep", "raise"] = "drop",
     bridge: bool = False,
 ) -> list[BaseMessage]:
-    """The history as a model may be given it: every tool request with its result right behind it, in the order of the calls.
+    """Return the history as a model may receive it: every tool request with its results right behind it.
 
-    For the request to the model, and not for what is stored: nothing that is given here is changed. A history in which all
-    is well comes back as it is, the same list object. The same history gives the same messages each time.
+    Results come in the order of the calls. This is for the request to the model, and not for storage: the function changes
+    no message that it is given. It returns a history without problems as it is, the same list object. The same history gives
+    the same messages each time.
 
-    `evidence` has real results that the history lacks: by tool call id, or by (id of the AI message, tool call id) where
-    ids come again; a plain id then means the last such call. Or it is a function of the tool call id.
+    `evidence` has real results that the history lacks: by tool call id, or by (id of the AI message, tool call id) where ids
+    come again; a plain id then means the last such call. It can also be a function of the tool call id.
 
-    `dangling` is for requests that have no result and for which there is none in the evidence: "synthesize" a result with
-    ``status="error"`` that says what is known (see `is_synthetic`), "strip" the request from a copy of its message, "hold"
-    leaves it open, "raise" `ToolPairBroken`. Requests that nobody can run (invalid, cut off, nameless) are stripped in
-    place of being answered. `orphans` is for results that answer no request in this list, for example because it was
-    trimmed: providers refuse them. A second result of one call is always left out.
+    `dangling` is for requests that have no result and for which the evidence has none: "synthesize" makes a result with
+    ``status="error"`` that says what is known (see `is_synthetic`), "strip" removes the request from a copy of its message,
+    "hold" leaves it open, and "raise" raises `ToolPairBroken`. Requests that no tool can run (invalid, cut off, nameless)
+    are stripped instead of being answered. `orphans` is for results that answer no request in this list, for example because
+    it was trimmed: providers refuse them. A second result of one call is always left out.
 
-    `bridge` is for models that refuse a message of the user behind a tool's result, or behind another one: Mistral's, and
-    those whose chat template wants the roles to alternate (docs/limits.md names them). A short answer of the model is put
-    between the two; it says that no answer was given, and `is_synthetic` knows it.
+    `bridge` is for models that refuse a message of the user behind a tool's result, or behind another message of the user:
+    Mistral's, and those whose chat template wants the roles to alternate (docs/limits.md names them). The function puts a
+    short answer of the model between the two. It says that no answer was given, and `is_synthetic` returns True for it.
     """
     check_policies(dangling, orphans)
     if not isinstance(bridge, bool):
@@ -75,7 +76,7 @@ def _nothing(message: Any, request: Request) -> CallKnowledge:
 
 
 class _Given:
-    """What the caller has, asked for one call after the other."""
+    """The evidence of the caller, as a function that is asked for one call after the other."""
 
     def __init__(self, messages: list[BaseMessage], evidence: Any) -> None:
         if not isinstance(evidence, Mapping) and not callable(evidence):
@@ -94,7 +95,10 @@ class _Given:
         return CallKnowledge(result=_checked(request.id, found))
 
     def _is_newest(self, message: Any, request: Request) -> bool:
-        """Whether a plain id means this call. One result is not given to two calls: of one of them it would be untrue."""
+        """Return whether a plain id means this call.
+
+        One result must not answer two calls: for one of them it would be false.
+        """
         if self.newest is None:
             self.newest = {one.id: (id(asking), one.index) for asking, one in wanted(self.messages)}
         return self.newest.get(request.id) == (id(message), request.index)

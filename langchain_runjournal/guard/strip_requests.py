@@ -1,7 +1,7 @@
 """Pure: an AI message without some of its tool calls.
 
-Rule: a call is taken out wherever it stands, and with it the thinking that led to nothing else: a provider refuses a
-thought that nothing follows. A message that has nothing left to say is no message any more.
+Rule: a call is removed from all places where it stands, and with it the thinking that led to nothing else, because a
+provider refuses a thought that nothing follows. A message that has nothing left to say is removed as a whole.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..messages.tool_requests import ASKING, block_id, only_invalid, raw_calls, 
 
 
 def without(message: Any, gone: Iterable[int]) -> Any | None:
-    """A copy of an AI message without the requests with these indexes; None if nothing would be left of it."""
+    """Return a copy of an AI message without the requests at these indexes; None if nothing would be left of it."""
     fields = vars(message)
     asked = requested(fields)
     doomed = set(gone)
     lost = {request.id for request in asked if request.index in doomed}
-    # A call that is asked for twice under one id stands only once outside of `tool_calls`.
+    # A call that appears twice under one id stands only once outside of `tool_calls`.
     lost_everywhere = lost - {request.id for request in asked if request.index not in doomed}
     calls = fields.get("tool_calls") or []
     places = {place: len(calls) + nth for nth, place in enumerate(only_invalid(fields))}
@@ -62,7 +62,7 @@ def _content(content: Any, lost: set[str | None], metadata: Mapping[str, Any]) -
             apart = True
         elif kind not in THINKING:
             kept.append(block)
-            if kind != "text" or is_visible([block]):  # adapters leave out what is blank
+            if kind != "text" or is_visible([block]):  # adapters leave out blank text
                 follows, apart = "words", False
         elif follows == "words" or (follows == "thought" and not apart):
             kept.append(block)
@@ -72,7 +72,7 @@ def _content(content: Any, lost: set[str | None], metadata: Mapping[str, Any]) -
 
 
 def _says(content: Any) -> bool:
-    """Whether a content without requests has anything in it that can stand alone."""
+    """Return whether a content without requests has anything in it that can stand alone."""
     if not isinstance(content, list):
         return is_visible(content)
     return any(_stands(block) for block in content)

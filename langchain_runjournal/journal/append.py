@@ -74,7 +74,7 @@ class Appender:
     def append(self, event: Event) -> None:
         """See `RunJournal.append`."""
         try:
-            value, kind = event._value, event.kind
+            value, kind = event.bare, event.kind
             form = TEXT if isinstance(value, str) else VALUE
             at = round(event.at * 1000) if event.at else None
             self.add(event.run_id, event.call_id, kind, form, encode_value(kind, value), at)

@@ -36,6 +36,9 @@ class Extensions:
     def __init__(self) -> None:
         self._found: dict[type[Extension], Extension] = {}
 
+    def __len__(self) -> int:
+        return len(self._found)
+
     def get(self, kind: type[_E], make: Callable[[], _E]) -> _E:
         """Return the extension of a class; make it if no other call has made it."""
         found = self._found.get(kind)

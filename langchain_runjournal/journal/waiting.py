@@ -28,7 +28,7 @@ def make_durable(
 ) -> Effect[Exception | None]:
     """Wait until all that was appended is durable, and what has kept it from that. `then`: called by the writer when it is.
 
-    What was refused is left for the next barrier of the user: nobody would hear of it here.
+    A complaint about refused events is left for the next barrier of the program, which raises it.
     """
 
     def barrier() -> concurrent.futures.Future[None]:

@@ -1,8 +1,8 @@
 """Pure: which model calls answer the user, and which only serve the program.
 
-Rule: a task of a graph that has ended has decided (`task_messages`). For a call whose task was cut, what is known
-decides, in this order: what the user says (`answers=`), what the node was seen to do before, structured output, tags. A call
-of which nothing is known is an answer, so that nothing shown is lost.
+Rule: the end of a task of a graph decides (`task_messages`). For a call whose task was cut off, the first of these that says
+anything decides: the user (`answers=`), what the node was seen to do before, structured output, tags. A call of which
+nothing is known is an answer, so that nothing the user saw is lost.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ Reason: TypeAlias = Literal["said", "seen", "structured", "tagged", "unknown"]
 
 _EXPECTED: Final = "the name of a node, a collection of names, or a function from a ModelCall to a bool"
 _MOST_COUNTED: Final = 8
-"""Calls of one task that are told apart by their number: a loop in a node may make any number of them."""
+"""How many calls of one task are distinguished by their number: a loop in a node may make any number of them."""
 _MOST: Final = 1_000
-"""Facts that are kept of one graph: a program may make up names of nodes as it goes."""
+"""How many facts are kept of one graph: a program may invent names of nodes as it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A model call as it begins: what a function given as `answers=` decides on.
+    """A model call at its start, which a function given as `answers=` decides on.
 
-    `node` is the innermost node of a graph that makes the call, `path` the names of all nodes around it and its own, the
-    outermost first; None and empty outside of a graph. `tags`, `metadata` and `model` are those that LangChain reports.
+    `node` is the innermost node of a graph that makes the call, and `path` the names of all nodes around it and its own, the
+    outermost first. Outside of a graph they are None and empty. `tags`, `metadata` and `model` are those that LangChain
+    reports.
     """
 
     node: str | None
@@ -40,12 +41,12 @@ class ModelCall:
 
 
 Answers: TypeAlias = str | Collection[str] | Callable[[ModelCall], bool]
-"""Which calls answer the user."""
+"""The calls that answer the user."""
 
 
 @dataclass(slots=True)
 class Spoken:
-    """A model call below a task, until the task has given its answer to somebody or kept it."""
+    """A model call below a task, until the task has returned its answer or kept it."""
 
     path: tuple[str, ...]
     structured: bool
@@ -53,11 +54,11 @@ class Spoken:
     role: Role
     reason: Reason
     nth: int = 0
-    """Which call of its task it is, counted from 1; a call that is tried again counts once."""
+    """The number of the call in its task, counted from 1; a retried call counts once."""
     spot: tuple[int | None, str] = (None, "")
     """See `Node.spot`."""
     fingerprint: Data | None = None
-    """What identifies its answer (see `_given.fingerprint`); None while there is none."""
+    """What identifies its answer (see `task_messages.fingerprint`); None while it has none."""
 
     @property
     def is_settled_helper(self) -> bool:
@@ -66,13 +67,16 @@ class Spoken:
 
 
 def is_structured(options: object) -> bool:
-    """Whether a call was made through `with_structured_output`, by any of its methods. LangChain says so in the options of
-    the callback. `create_agent(response_format=...)` does not: its answers go into `messages`."""
+    """Return whether a call was made through `with_structured_output`, by any of its methods.
+
+    LangChain says so in the options of the callback. It does not for `create_agent(response_format=...)`, whose answers go
+    into `messages`.
+    """
     return isinstance(options, Mapping) and bool(options.get("ls_structured_output_format"))
 
 
 def names_in(answers: Answers | None) -> tuple[str, ...]:
-    """The names of nodes among `answers`. Raises `InvalidArgument` for what is neither names nor a function."""
+    """Return the names of nodes among `answers`. Raise `InvalidArgument` for what is neither names nor a function."""
     if answers is None or callable(answers):
         return ()
     names = (answers,) if isinstance(answers, str) else answers
@@ -82,7 +86,7 @@ def names_in(answers: Answers | None) -> tuple[str, ...]:
 
 
 def says(answers: Answers | None, call: ModelCall) -> bool | None:
-    """What the user says of a call; None if nothing. Names speak of nodes only, and cover all that is inside of a node."""
+    """Return what the user says of a call; None if nothing. A name means a node, and covers everything inside of it."""
     if answers is None:
         return None
     if callable(answers):
@@ -91,13 +95,13 @@ def says(answers: Answers | None, call: ModelCall) -> bool | None:
 
 
 class Learned:
-    """What the nodes of graphs were seen to do with answers: facts that are only ever added, in no order."""
+    """What the nodes of graphs were seen to do with answers. Facts are only ever added, in any order."""
 
     def __init__(self) -> None:
         self._facts: dict[str, set[str]] = {}
 
     def add(self, graph: str, facts: Iterable[str]) -> set[str]:
-        """Remember facts about a graph. Returns those that are new."""
+        """Remember facts about a graph. Return those that are new."""
         known = self._facts.setdefault(graph, set())
         new = set(facts) - known
         if len(known) + len(new) > _MOST:
@@ -106,9 +110,10 @@ class Learned:
         return new
 
     def gives(self, graph: str, path: tuple[str, ...], structured: bool, asks: bool, nth: int = 0) -> bool | None:
-        """Whether a node has ever given such an answer back. False if it has only kept them, None if it was never seen.
+        """Return whether a node has ever returned such an answer.
 
-        What is known of its `nth` call counts first: a node may ask one model for itself, and then another one for the user.
+        False means that it has only kept them, None that it was never seen. What is known of its `nth` call counts first: a
+        node may ask one model for itself, and then another one for the user.
         """
         known = self._facts.get(graph, ())
         for place in (nth, 0) if nth else (0,):
@@ -120,21 +125,21 @@ class Learned:
 
 
 def fact(path: tuple[str, ...], structured: bool, asks: bool, *, gave: bool, nth: int = 0) -> str:
-    """One fact, as a store keeps it. `nth`: about that call of the node only."""
+    """Return one fact as text, as a store keeps it. `nth`: the fact is about that call of the node only."""
     kind = "structured" if structured else "free"
     which = f"#{nth} " if nth else ""
     return f"{'gave' if gave else 'kept'} {kind} {'asks' if asks else 'words'} {which}{'|'.join(path)}"
 
 
 def facts_of(spoken: Spoken, *, gave: bool) -> list[str]:
-    """What is learned of a call when its task has ended: of that call of the node, and of the node."""
+    """Return what the end of its task teaches about a call: facts about that call of the node, and about the node."""
     asks = bool(spoken.fingerprint and spoken.fingerprint["asks"])
     places = (spoken.nth, 0) if 0 < spoken.nth <= _MOST_COUNTED else (0,)
     return [fact(spoken.path, spoken.structured, asks, nth=nth, gave=gave) for nth in places]
 
 
 def role_at_start(said: bool | None, seen: bool | None, *, structured: bool, tagged: bool) -> tuple[Role, Reason]:
-    """The role of a call that begins, and from what it was decided."""
+    """Return the role of a call at its start, and the reason for it."""
     if said is not None:
         return ("answer" if said else "helper"), "said"
     if seen is not None:
@@ -145,13 +150,16 @@ def role_at_start(said: bool | None, seen: bool | None, *, structured: bool, tag
 
 
 def seen_at_start(learned: Learned, graph: str, path: tuple[str, ...], structured: bool, nth: int = 0) -> bool | None:
-    """What was seen of a call that begins. Words without a request decide first: they are all that a cut call can leave."""
+    """Return what was seen of a call at its start.
+
+    Answers without a request decide first, because a call that is cut off can leave nothing else.
+    """
     words = learned.gives(graph, path, structured, False, nth)
     return learned.gives(graph, path, structured, True, nth) if words is None else words
 
 
 def role_at_end(spoken: Spoken, learned: Learned, graph: str, asks: bool) -> tuple[Role, Reason]:
-    """The role of a call that is complete: now it is known whether it asks for tools."""
+    """Return the role of a call that is complete: now its answer shows whether it asks for tools."""
     if spoken.role == "subagent" or spoken.reason == "said":
         return spoken.role, spoken.reason
     seen = learned.gives(graph, spoken.path, spoken.structured, asks, spoken.nth)

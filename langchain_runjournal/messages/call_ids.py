@@ -1,8 +1,8 @@
-"""Pure: tool calls without an id get one.
+"""Pure: ids for tool calls without one.
 
-Rule: some servers give calls without ids, LangChain runs no tool for such a call, and its packages send it on with
-`id: null`, which OpenAI and others refuse in every later request. The id depends on nothing but the message and the call, so
-that it is the same each time. Results without an id belong to such calls if there are as many of them, in their order.
+Rule: some servers give calls without ids. LangChain runs no tool for such a call, and its packages send it on with `id:
+null`, which OpenAI and others refuse in every later request. The new id depends only on the message and the call, so that it
+is the same each time. Results without an id belong to such calls if there are as many of them, in their order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .tool_pairs import is_ai, is_tool
+from .tool_pairs import end_of_results, is_ai
 from .tool_requests import ASKING, block_id, raw_calls, unwrapped
 
 _ITEMS: Final = ("function_call", "custom_tool_call", "computer_call")
@@ -20,17 +20,14 @@ _ITEMS: Final = ("function_call", "custom_tool_call", "computer_call")
 
 
 def with_ids(messages: Sequence[Any]) -> list[Any]:
-    """The messages, with copies in the place of those that have a call without an id, and of the results of such calls."""
+    """Return the messages with copies in place of those that have a call without an id, and of the results of such calls."""
     out = list(messages)
     for place, message in enumerate(messages):
         made = _made(message) if is_ai(message) and _lacks(message) else []
         if not made:
             continue
         out[place] = _with_ids(message, made)
-        behind = place + 1
-        while behind < len(messages) and is_tool(messages[behind]):
-            behind += 1
-        results = [at for at in range(place + 1, behind) if not messages[at].tool_call_id]
+        results = [at for at in range(place + 1, end_of_results(messages, place)) if not messages[at].tool_call_id]
         if len(results) == len(made):
             for at, id in zip(results, made, strict=True):
                 out[at] = messages[at].model_copy(update={"tool_call_id": id})
@@ -46,7 +43,7 @@ def _lacks(message: Any) -> bool:
 
 
 def _is_bare(call: Mapping[str, Any]) -> bool:
-    # One without a name cannot be mended: no provider takes it.
+    # An id does not help a call without a name: no provider accepts it.
     return call.get("id") is None and bool(call.get("name"))
 
 
@@ -56,7 +53,7 @@ def _made(message: Any) -> list[str]:
 
 def _id(message_id: str | None, place: int, call: Mapping[str, Any]) -> str:
     name = json.dumps([message_id, place, call.get("name"), call.get("args")], sort_keys=True, default=str)
-    # OpenAI takes 40 characters at most.
+    # OpenAI accepts at most 40 characters.
     return f"call_{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:24]}"
 
 

@@ -1,4 +1,7 @@
-"""Pure: why a run or an answer ended early, in words for a model. This is the only table of them."""
+"""Pure: why a run or an answer ended early, in words for a model. This is the only table of them.
+
+Rule: a text never changes, because the cache of a provider only holds a history whose words stay the same.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ CAUSES_OF_TURN: Final = {
     "superseded": "a newer message took the place of this turn",
     "error": "the turn ended with an error",
 }
-"""The clauses that a tool result uses, which speaks of the turn."""
+"""Clauses about a turn, which stand in tool results."""
 CAUSES_OF_ANSWER: Final = {
     **_SAME,
     "stop": "the user stopped it",
     "superseded": "a newer message took its place",
     "error": "an error occurred",
 }
-"""The clauses that a note uses, which speaks of the answer as "it"."""
+"""Clauses about an answer, which stand in notes."""

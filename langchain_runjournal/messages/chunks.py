@@ -1,13 +1,13 @@
 """Pure: what one chunk or one event of a stream adds to the answer of a model: a delta.
 
-A delta (`llm.ai.delta`) is whatever one chunk adds, in as few words as possible:
+A delta (`llm.ai.delta`) holds what one chunk adds, in as few words as possible:
 
     {"text": "..."}                   text of a message whose content is a string
     {"text": "...", "index": 0}       text of a content block; the same with `thinking` and `reasoning`
     {"args": "...", "index": 0}       a fragment of the arguments of a tool call
-    {"json": "...", "index": 2}       the same, said twice: in an `input_json_delta` block as well (Anthropic)
+    {"json": "...", "index": 2}       the same, which an `input_json_delta` block repeats (Anthropic)
     {"text", "blocks", "tool_calls", "kwargs", "metadata", "usage", "id", "finish", "restart", ...}
-                                      anything else: the fields of the chunk that are not empty and not as they were
+                                      anything else: the fields of the chunk that are not empty and have changed
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TOOL_CHUNKS: Final = ("tool_call_chunk", "server_tool_call_chunk")
 
 
 def short_json(content: Any, calls: Any) -> str | None:
-    """The JSON of a delta, for the shapes that nearly every chunk of blocks or of tool arguments has; None for others.
+    """Return the JSON of a delta for the shapes of nearly every chunk of blocks or of tool arguments; None for other shapes.
 
-    Written by hand, since it is done for every token: the general way costs three times as much.
+    The JSON is written by hand because this runs for every token: the general way costs three times as much.
     """
     if calls:
         if len(calls) != 1:
@@ -53,7 +53,7 @@ def short_json(content: Any, calls: Any) -> str | None:
 
 
 def chunk_delta(fields: Mapping[str, Any], last_id: str | None, last_metadata: Mapping[str, Any] | None) -> Data:
-    """What a chunk of a chat model adds. `fields` is its message, field by field."""
+    """Return what a chunk of a chat model adds. `fields` is its message, field by field."""
     data: Data = {}
     content = fields.get("content")
     if content:
@@ -61,7 +61,7 @@ def chunk_delta(fields: Mapping[str, Any], last_id: str | None, last_metadata: M
     if fields.get("tool_call_chunks"):
         data["tool_calls"] = fields["tool_call_chunks"]
     elif fields.get("tool_calls"):
-        # A model that does not stream tool calls gives them whole.
+        # A model that does not stream tool calls sends them whole.
         data["tool_calls"] = [_whole_call(call, index) for index, call in enumerate(fields["tool_calls"])]
     if fields.get("additional_kwargs"):
         data["kwargs"] = fields["additional_kwargs"]
@@ -80,7 +80,7 @@ def _whole_call(call: Mapping[str, Any], index: int) -> Data:
 
 
 def stream_event_delta(event: Mapping[str, Any]) -> Data:
-    """What an event of the v3 protocol adds; empty if it only says again what was said."""
+    """Return what an event of the v3 protocol adds; an empty delta if it only repeats."""
     index = event.get("index", 0)
     match event.get("event"):
         case "message-start":
@@ -102,7 +102,7 @@ def _block_start(block: Mapping[str, Any], index: Any) -> Data:
     if kind in ("text", "reasoning"):
         return {"blocks": [{**block, "index": index}]}
     if kind in _TOOL_CHUNKS:
-        # The index of the event, not of the call: it is what the deltas that follow will name.
+        # The index of the event, not of the call: the deltas that follow name this one.
         return {"tool_calls": [{**block, "args": block.get("args") or "", "index": index}]}
     # Its contents come with the finish.
     return {"open": {**block, "index": index}}
@@ -123,7 +123,7 @@ def _block_delta(delta: Mapping[str, Any], index: Any) -> Data:
 def _block_finish(block: Mapping[str, Any], index: Any) -> Data:
     kind = block.get("type")
     if kind in ("text", "reasoning"):
-        # The words have all been said; what else there is (a signature, annotations) comes only now.
+        # All words have arrived; the rest (a signature, annotations) comes only now.
         block = {key: value for key, value in block.items() if key != kind}
         if len(block) == 1:
             return {}

@@ -1,7 +1,7 @@
 """Pure: what becomes of an answer that was cut off inside of its tool calls.
 
-Rule: the message stays what the model said and can be sent back to its provider; each of its calls gets a result that says
-what is known; a mark says that the message was cut, and why.
+Rule: the message still holds what the model said, and its provider accepts it back. Each of its calls gets a result that
+says what is known. A mark says that the message was cut, and why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .cut_calls import CUT_CAUSES, Cut
-from .marks import MARK, origin_in
+from .marks import MARK, mark_in, origin_in, partial_mark
 from .message_data import Data
 from .tool_requests import Request, block_id, requested, unwrapped
 from .tool_results import CallKnowledge, answer, call_id_of
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 
 
 def cut_mark(cut: Cut, *, run_id: str | None = None, call_id: str | None = None) -> Data:
-    """What `additional_kwargs["runjournal"]` of the message says."""
-    calls = [{"id": one.id, "name": one.name, "final": one.id not in cut.broken} for one in cut.calls]
-    mark: Data = {"v": 1, "origin": "partial", "reason": cut.cause, "run_id": run_id, "call_id": call_id, "calls": calls}
-    return {key: value for key, value in mark.items() if value is not None}
+    """Return the mark of such a message, for `additional_kwargs["runjournal"]`."""
+    calls: list[Data] = [{"id": one.id, "name": one.name, "final": one.id not in cut.broken} for one in cut.calls]
+    return partial_mark(cut.cause, run_id, call_id, calls)
 
 
-def recorded_cut(fields: Mapping[str, Any], said: Any) -> Cut | None:
-    """What its event says of a recorded message, in `cut`; None if it was not cut off inside of its calls."""
-    if not isinstance(said, Mapping) or not said.get("calls"):
+def recorded_cut(fields: Mapping[str, Any], recorded: Any) -> Cut | None:
+    """Return the cut that the event of a recorded message reports; None if it was not cut off inside of its calls.
+
+    `recorded` is the `cut` of that event.
+    """
+    if not isinstance(recorded, Mapping) or not recorded.get("calls"):
         return None
-    return Cut(cause=said["cause"], calls=tuple(requested(fields)), broken=frozenset(said["calls"]))
+    return Cut(cause=recorded["cause"], calls=tuple(requested(fields)), broken=frozenset(recorded["calls"]))
 
 
-def marked_as_cut(fields: Mapping[str, Any], said: Any, run_id: str) -> Data:
-    """The fields of a recorded message with the mark, by what its event says in `cut`."""
+def marked_as_cut(fields: Mapping[str, Any], recorded: Any, run_id: str) -> Data:
+    """Return the fields of a recorded message with the mark that follows from the `cut` of its event."""
     kwargs = fields.get("additional_kwargs") or {}
-    cut = recorded_cut(fields, said)
+    cut = recorded_cut(fields, recorded)
     if cut is None or origin_in(kwargs) is not None:
         return dict(fields)  # a guard has marked it already
     call_id = call_id_of(fields.get("id"))
@@ -46,8 +48,11 @@ def marked_as_cut(fields: Mapping[str, Any], said: Any, run_id: str) -> Data:
 
 
 def cut_message(message: Any, cut: Cut) -> Any:
-    """A copy of the message that can be answered and sent back: every call that has an id and a name is a request with
-    arguments that a provider takes, as far as LangChain could read them; what has none is left out."""
+    """Return a copy of the message that can be answered and sent back.
+
+    Every call that has an id and a name is a request with arguments that a provider accepts, as far as LangChain could read
+    them. Calls without an id or a name are left out.
+    """
     known = {call["id"]: call for call in message.tool_calls if call["id"] is not None}
     calls = []
     for one in answerable(cut):
@@ -67,12 +72,12 @@ def cut_message(message: Any, cut: Cut) -> Any:
     if getattr(message, "tool_call_chunks", None):
         changes["tool_call_chunks"] = []
     asking = message.model_copy(update=changes)
-    # What its provider has never stored is not kept either: a graph without a guard may send it.
+    # An item or a response that its provider never stored is removed as well: a graph without a guard may send this message.
     return asking.model_copy(update=changes_to(asking, cut.cause)) if cut.cause == "incomplete" else asking
 
 
 def cut_results(message: Any, cut: Cut, *, run_whole: bool) -> list[ToolMessage]:
-    """The results of the calls that do not run. `run_whole`: those that have come whole do."""
+    """Return the results of the calls that do not run. With `run_whole`, the calls that arrived whole do run."""
     return [
         answer(message, one, known_of(one.id, cut))
         for one in answerable(cut)
@@ -81,23 +86,26 @@ def cut_results(message: Any, cut: Cut, *, run_whole: bool) -> list[ToolMessage]
 
 
 def known_of(call_id: str | None, cut: Cut) -> CallKnowledge:
-    """What is known of a call of an answer that was cut off."""
+    """Return what is known of a call of an answer that was cut off."""
     return CallKnowledge(state="cut" if call_id in cut.broken else "beside_cut", cause=cut.cause)
 
 
 def decided_in(kwargs: Any) -> Mapping[str, Any] | None:
-    """The mark in the `additional_kwargs` of an answer that a guard has found cut off: it has decided which calls run."""
-    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
-    return mark if isinstance(mark, Mapping) and mark.get("reason") in CUT_CAUSES else None
+    """Return the mark of an answer that a guard has found cut off; None without one.
+
+    `kwargs` are the `additional_kwargs` of the message. That guard has decided which of the calls run.
+    """
+    mark = mark_in(kwargs)
+    return mark if mark.get("reason") in CUT_CAUSES else None
 
 
 def answerable(cut: Cut) -> list[Request]:
-    """The calls that can have a result: a provider knows them by their id."""
+    """Return the calls that can have a result: a provider identifies them by their id."""
     return [one for one in cut.calls if one.id and one.name]
 
 
 def _content(content: Any, args_of: Mapping[str, Any]) -> Any:
-    """Only of calls that were cut: the block with arguments that can be read, in the place where its provider has them."""
+    """Return the content with readable arguments in the blocks of the cut calls, where the provider expects them."""
     if not isinstance(content, list):
         return content
     return [_block(block, args_of) for block in content]

@@ -1,8 +1,8 @@
-"""Pure: whether an answer was cut off, and which of its tool calls have not come whole.
+"""Pure: whether an answer was cut off, and which of its tool calls did not arrive whole.
 
 Rule: the arguments count as they were received, strictly parsed. LangChain's parser closes what is open, so half a call
-looks like a whole one afterwards. Where the text says nothing (Gemini and Ollama send objects, an empty text may be a call
-without arguments), the reason for the end of the answer decides, or that it is missing.
+looks like a whole one afterwards. Where the text shows nothing (Gemini and Ollama send objects, and an empty text may be a
+call without arguments), the reason for the end of the answer decides, or the lack of one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ GIVES_REASON: Final = frozenset(
         "openai",
     }
 )
-"""The providers, by LangChain's `ls_provider`, that say at the end of each answer why it ended.
-tests/journeys/test_cut_wires.py asks the real client package of each."""
+"""The providers, by LangChain's `ls_provider`, that give a reason at the end of each answer.
+tests/journeys/test_cut_wires.py checks this with the real client package of each."""
 _OF_CALLS: Final = frozenset({"tool_calls", "args", "json", "restart"})
 
 
@@ -46,7 +46,7 @@ _OF_CALLS: Final = frozenset({"tool_calls", "args", "json", "restart"})
 
 
 def reason_of(metadata: Any) -> str | None:
-    """Why an answer ended, as its provider says it in `response_metadata`; None where that says nothing."""
+    """Return the reason for the end of an answer from its `response_metadata`; None if that has none."""
     if not isinstance(metadata, Mapping):
         return None
     details = metadata.get("incomplete_details")
@@ -60,30 +60,29 @@ def reason_of(metadata: Any) -> str | None:
 
 
 def ended_because(metadata: Any, *, expects: bool) -> CutCause | None:
-    """Why an answer is not whole, by what its provider says of its end; None where that says nothing against it.
+    """Return why an answer is not whole, by what its provider reports of its end; None if nothing says that it is not.
 
-    `expects`: this provider says it each time, so that nothing said means an early end.
+    `expects`: this provider gives a reason each time, so that a missing one means an early end.
     """
     reason = reason_of(metadata)
     if reason is None:
         return "incomplete" if expects else None
-    # Contained: chunks that each give the reason are merged into "lengthlength".
+    # A search for a part, because chunks that each give the reason are merged into "lengthlength".
     lowered = reason.lower()
     return "length" if any(limit in lowered for limit in _LIMITS) else None
 
 
 class Endpoints:
-    """Which models have given a reason in this process, so that they are expected to give one each time."""
+    """The models that have given a reason in this process, so that each of their answers is expected to give one."""
 
     def __init__(self) -> None:
         self._known: set[tuple[Any, ...]] = set()
 
     def heard(self, endpoint: tuple[Any, ...], fields: Mapping[str, Any], *, streamed: bool) -> bool:
-        """An answer has ended, an AI message with these `fields`. Returns whether one of this model without a reason has
-        ended early.
+        """Record that an answer has ended, an AI message with these `fields`.
 
-        Streamed answers are known apart, and so are those with tool calls: some servers give a reason only for words, and
-        send none behind a call that is whole.
+        Return whether an answer of this model without a reason has ended early. Streamed answers count separately, and so do
+        those with tool calls: some servers give a reason only for words, and send none behind a call that is whole.
         """
         key = (*endpoint, streamed, bool(fields.get("tool_calls") or fields.get("invalid_tool_calls")))
         if endpoint and endpoint[0] in GIVES_REASON and reason_of(fields.get("response_metadata")) is not None:
@@ -92,16 +91,18 @@ class Endpoints:
 
 
 ENDPOINTS: Final = Endpoints()
-"""Of this process, for all journals and guards."""
+"""The endpoints of this process, for all journals and guards."""
 
 asks_again: ContextVar[bool] = ContextVar("runjournal_asks_again", default=False)
-"""Whether an answer that is cut off inside of its tool calls is thrown away and asked for again: then the next model call at
-its spot is its next attempt. `ToolPairGuard` sets it."""
+"""Whether the caller discards an answer that is cut off inside of its tool calls and requests another: then the next model
+call at its spot is its next attempt. `ToolPairGuard` sets it."""
 
 
 def endpoint_of(serialized: Any, metadata: Any) -> tuple[Any, ...]:
-    """What stands for one model at one address: servers that speak a provider's protocol differ in whether they give a
-    reason. Empty where LangChain does not name the provider."""
+    """Return a key of one model at one address; empty if LangChain does not name the provider.
+
+    The address counts because servers that speak a provider's protocol differ in whether they give a reason.
+    """
     metadata = metadata if isinstance(metadata, Mapping) else {}
     provider, model = metadata.get("ls_provider"), metadata.get("ls_model_name")
     if not isinstance(provider, str):
@@ -116,15 +117,15 @@ def endpoint_of(serialized: Any, metadata: Any) -> tuple[Any, ...]:
 
 
 class RawCalls:
-    """The arguments of the calls of one answer, as text, put together from its chunks as LangChain does."""
+    """The arguments of the calls of one answer as text, joined from its chunks as LangChain joins them."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[list[str], list[str]]] = []
-        """Of each call: its id, if that has come, and the pieces of its arguments."""
+        """For each call its id, if that has arrived, and the pieces of its arguments."""
         self._places: dict[Any, int] = {}
 
     def add(self, delta: Mapping[str, Any]) -> None:
-        """Add what one delta says of calls (the forms are those of `messages/chunks.py`)."""
+        """Add the parts of a delta that belong to calls (for its forms see `messages/chunks.py`)."""
         if delta.get("restart"):
             self._entries.clear()
             self._places.clear()
@@ -156,7 +157,7 @@ class RawCalls:
         parts.append(args)
 
     def texts(self) -> dict[str, str]:
-        """The arguments by the id of their call. Of two with one id, the one that has not come whole."""
+        """Return the arguments by the id of their call. Of two calls with one id, the one that is not whole counts."""
         found: dict[str, str] = {}
         for ids, parts in self._entries:
             text = "".join(parts)
@@ -166,12 +167,12 @@ class RawCalls:
 
 
 def is_of_calls(delta: Mapping[str, Any]) -> bool:
-    """Whether a delta says anything of tool calls."""
+    """Return whether a delta holds anything of tool calls."""
     return not _OF_CALLS.isdisjoint(delta)
 
 
 def raw_of(written: str) -> dict[str, str]:
-    """The arguments by the id of their call, from deltas that were written one behind the other as JSON."""
+    """Return the arguments by the id of their call, from deltas in JSON, one written behind the other."""
     raw, place, decoder = RawCalls(), 0, json.JSONDecoder()
     while place < len(written):
         delta, place = decoder.raw_decode(written, place)
@@ -184,21 +185,21 @@ def raw_of(written: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """An answer that was cut off. `broken`: the ids of those of its `calls` that have not come whole, as far as known."""
+    """An answer that was cut off. `broken`: the ids of those of its `calls` that are known not to have arrived whole."""
 
     cause: CutCause
     calls: tuple[Request, ...] = ()
     broken: frozenset[str] = frozenset()
 
     def data(self) -> Data:
-        """What the event says of it."""
+        """Return the `cut` of the event."""
         return {"cause": self.cause, "calls": sorted(self.broken)} if self.broken else {"cause": self.cause}
 
 
 def find_cut(fields: Mapping[str, Any], raw: Mapping[str, str] | None = None, *, expects: bool = False) -> Cut | None:
-    """Whether an AI message with these fields was cut off; None if nothing says so.
+    """Return the cut of an AI message with these fields; None if nothing says that it was cut off.
 
-    `raw`: the arguments as received, by the id of their call, where the chunks were seen. `expects`: a missing reason means
+    `raw`: the arguments as received, by the id of their call, if a handler saw the chunks. `expects`: a missing reason means
     an early end (see `Endpoints`).
     """
     metadata = fields.get("response_metadata")
@@ -208,7 +209,7 @@ def find_cut(fields: Mapping[str, Any], raw: Mapping[str, str] | None = None, *,
         return Cut(cause=ended) if ended is not None else None
     texts = {**_kept_texts(fields), **(raw or {})}
     runnable = {call.get("id") for call in fields.get("tool_calls") or ()}
-    # What LangChain found unreadable runs nowhere. It is a cut call only where the answer was cut.
+    # A call that LangChain found unreadable runs nowhere. It is a cut call only if the answer was cut.
     unended = ended is not None or reason_of(metadata) is None
     broken = {
         one.id
@@ -216,7 +217,7 @@ def find_cut(fields: Mapping[str, Any], raw: Mapping[str, str] | None = None, *,
         if one.id is not None and _is_broken(one, texts.get(one.id)) and (one.id in runnable or unended)
     }
     if ended is not None and not broken and calls[-1].id is not None:
-        broken = {calls[-1].id}  # the one in which it ended, as far as anybody can tell
+        broken = {calls[-1].id}  # most likely the one in which the answer ended
     if not broken and ended is None:
         return None
     return Cut(cause=ended or "incomplete", calls=tuple(calls), broken=frozenset(broken))
@@ -229,7 +230,7 @@ def _is_broken(one: Request, text: str | None) -> bool:
 
 
 def _kept_texts(fields: Mapping[str, Any]) -> dict[str, str]:
-    """The arguments that the message itself still has as they were received: some adapters keep them."""
+    """Return the arguments that the message itself still holds as they were received: some adapters keep them."""
     found: dict[str, str] = {}
     kept = [*asking_blocks(fields.get("content")), *raw_calls(fields.get("additional_kwargs"))]
     kept += [*(fields.get("invalid_tool_calls") or ()), *(fields.get("tool_call_chunks") or ())]

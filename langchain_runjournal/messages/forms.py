@@ -1,7 +1,7 @@
-"""Pure: the form in which a list writes its messages: LangChain's objects, dicts with a role, or pairs of role and text.
+"""Pure: the form in which a list holds its messages: LangChain's objects, dicts with a role, or pairs of role and text.
 
-Rule: what is written into a list has the form of what stands there. As soon as one element cannot be read as a message, the
-list is left as it is, because its program would not understand what we add.
+Rule: a message is written into a list in the form of the elements there. If one element cannot be read as a message, the
+list stays as it is, because its program would not understand what this package adds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _ROLES: Final = frozenset({"user", "assistant", "system", "developer", "tool", "
 _OPENAI: Final = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 _PLAIN: Final = {"human": "human", "ai": "ai", "AIMessageChunk": "ai"}
 _FOREIGN: Final = frozenset({"tool_use", "tool_result"})
-"""Blocks of Anthropic's own form. There, the results of tools stand in the user's messages, which we do not write."""
+"""Blocks of Anthropic's own form. Lists in that form have the results of tools in the user's messages, which this package
+never writes."""
 NO_MESSAGE: Final = (
     "{what} holds {kind} at place {place}, which is not a message: nothing can be added in a form that its program reads"
 )
@@ -33,18 +34,18 @@ PAIR: Final = "{what} holds pairs of role and text, in which neither a tool requ
 
 
 def read(found: Sequence[Any]) -> list[Any]:
-    """LangChain's objects for the elements of a list. Raises what LangChain raises for an element that it cannot read."""
+    """Return the elements of a list as LangChain's objects. Raise LangChain's error for an element that it cannot read."""
     from langchain_core.messages import BaseMessage, convert_to_messages
 
     if _are_messages(found):
         return list(found)
-    # OpenAI leaves `content` out of an answer that only asks for tools; LangChain insists on it.
+    # OpenAI leaves `content` out of an answer that only asks for tools; LangChain requires it.
     full = [{"content": "", **one} if isinstance(one, Mapping) else one for one in found]
     return [one if isinstance(one, BaseMessage) else convert_to_messages([one])[0] for one in full]
 
 
 def form_of(found: Sequence[Any], declared: Any = None) -> Form:
-    """The form of a list, or, of an empty one, of what its declared type says."""
+    """Return the form of a list, or of an empty list the form that its declared type names."""
     if found and _are_messages(found):
         return "messages"
     kinds = {_kind(one) for one in found} if found else {_declared_kind(element_of(declared))}
@@ -53,7 +54,7 @@ def form_of(found: Sequence[Any], declared: Any = None) -> Form:
 
 
 def problem_of(found: Sequence[Any], declared: Any, what: str) -> str | None:
-    """Why nothing can be written into a list, if so. `what` names the list."""
+    """Return why nothing can be written into a list; None if it can. `what` names the list."""
     if not found:
         element = element_of(declared)
         if _declared_kind(element) == "none":
@@ -71,13 +72,16 @@ def problem_of(found: Sequence[Any], declared: Any, what: str) -> str | None:
         if kinds[place] != "messages":
             try:
                 read([one])
-            except Exception as exc:  # noqa: BLE001 - given back
+            except Exception as exc:  # noqa: BLE001 - returned
                 return UNREADABLE.format(what=what, place=place, kind=type(exc).__name__)
     return None
 
 
 def _are_messages(found: Sequence[Any]) -> bool:
-    """Whether all are LangChain's objects. A long thread is looked at before each message, so this is by type and quick."""
+    """Return whether all elements are LangChain's objects.
+
+    Every message to a long thread pays for this, so it compares types.
+    """
     from langchain_core.messages import BaseMessage
 
     return all(issubclass(kind, BaseMessage) for kind in set(map(type, found)))
@@ -92,7 +96,7 @@ def _kind(one: Any) -> Literal["messages", "dicts", "pairs", "typed", "none"]:
         if "role" in one:
             return "dicts" if one["role"] in _ROLES else "none"
         return "typed" if "type" in one and "content" in one else "none"
-    # A checkpointer may give a tuple back as a list.
+    # A checkpointer may load a tuple as a list.
     is_pair = isinstance(one, (list, tuple)) and len(one) == 2 and all(isinstance(part, str) for part in one)
     return "pairs" if is_pair and one[0] in _ROLES else "none"
 
@@ -106,7 +110,7 @@ def _is_foreign(content: Any) -> bool:
 
 
 def plain(declared: Any) -> Any:
-    """A type without `Annotated`, `Required` and `None`."""
+    """Return a type without `Annotated`, `Required` and `None`."""
     while True:
         origin, args = typing.get_origin(declared), typing.get_args(declared)
         if origin is typing.Annotated or getattr(origin, "_name", None) in ("Required", "NotRequired", "ReadOnly"):
@@ -118,7 +122,7 @@ def plain(declared: Any) -> Any:
 
 
 def element_of(declared: Any) -> Any:
-    """What a list is declared to hold; None where that is not said."""
+    """Return the declared type of the elements of a list; None if the declaration does not name one."""
     declared = plain(declared)
     origin = typing.get_origin(declared)
     is_list = isinstance(origin, type) and issubclass(origin, Sequence)
@@ -127,7 +131,7 @@ def element_of(declared: Any) -> Any:
 
 
 def is_other(declared: Any) -> bool:
-    """Whether a type is known to be that of no list: a text, a number, a mapping."""
+    """Return whether a type is certainly not that of a list: a text, a number, a mapping."""
     declared = plain(declared)
     outer = typing.get_origin(declared) or declared
     if outer in (str, bytes):
@@ -148,14 +152,14 @@ def _declared_kind(element: Any) -> str:
 
 
 def unwritable(form: Form, messages: Sequence[Any], what: str) -> str | None:
-    """Why some messages cannot be written in this form, if so."""
+    """Return why some messages cannot be written in this form; None if they can."""
     if form == "pairs" and any(is_tool(one) or requests(one) for one in messages):
         return PAIR.format(what=what)
     return None
 
 
 def written(form: Form, messages: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-    """Messages in the form of a list. Without their ids and our mark, which dicts and pairs have no place for."""
+    """Return messages in the form of a list, without their ids and our mark, which dicts and pairs cannot hold."""
     if form == "messages":
         return list(messages)
     roles = {one.get("role") if isinstance(one, Mapping) else one[0] for one in like}
@@ -193,10 +197,10 @@ def _content(message: Any) -> Any:
 def known_again(
     thread: Sequence[Any], transcript: Sequence[Any], run_id: str, *, applied: bool, since: int
 ) -> tuple[list[Any], list[Any]]:
-    """Copies of a thread and of a run's transcript, in which a message has one id in both.
+    """Return copies of a thread and of a run's transcript in which a message has the same id in both.
 
-    Dicts have no ids and keep no mark, so that what was written before is known again by its words and requests only. A
-    thread that is settled twice would hold a partial answer twice otherwise. `applied` and `since` as in `plan`.
+    Dicts have no ids and keep no mark, so that only its words and requests identify a message that was written before.
+    Otherwise a thread that is settled twice would hold a partial answer twice. `applied` and `since` are as in `plan`.
     """
     given = [one if one.id else one.model_copy(update={"id": f"rjs-{run_id}-{at}"}) for at, one in enumerate(transcript)]
     read = list(thread)

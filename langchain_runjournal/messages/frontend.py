@@ -1,6 +1,6 @@
-"""Pure: an answer that was cut off, as a page should show it that knows nothing of the journal.
+"""Pure: an answer that was cut off, for a page that knows nothing of the journal.
 
-Rule: our words never get into a thread. What is made here is a copy for the screen; the message that it comes from stays.
+Rule: our words never get into a thread. This module makes a copy for the screen and does not change the original message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import InvalidArgument
-from .marks import MARK, origin_of
+from .marks import MARK, mark_in, origin_of
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -22,14 +22,14 @@ _EXPECTED: Final = 'a list of messages or of their dicts, such as `state["messag
 def mark_partial(messages: Iterable[_M], marker: str = " …[stopped]") -> list[_M]:
     """Append `marker` to the text of each answer that was cut off, in copies; all other messages are the same objects.
 
-    For what is sent to a page that shows a message's text and nothing else. Never for a thread or a model: they would take
-    the marker for the model's own words. Takes messages, and the dicts that `message_to_dict`, `model_dump` and the
-    LangGraph API make of them. A dict without `additional_kwargs` does not say that it was cut off, and stays as it is.
-    Doing it twice is the same as once.
+    Use it for a page that shows a message's text and nothing else, and never for a thread or a model, which would take the
+    marker for the model's own words. It accepts messages, and the dicts that `message_to_dict`, `model_dump` and the
+    LangGraph API make of them. A dict without `additional_kwargs` does not say that it was cut off, and stays as it is. The
+    function is idempotent.
     """
     if not isinstance(marker, str) or not marker:
         raise InvalidArgument(name="marker", expected='a non-empty str, such as " …[stopped]"', value=marker)
-    # A message is iterable as well: its fields are.
+    # A message is iterable as well: it yields its fields.
     if not isinstance(messages, Iterable) or isinstance(messages, (str, bytes, Mapping)) or hasattr(messages, "content"):
         raise InvalidArgument(name="messages", expected=_EXPECTED, value=messages)
     return [_marked(message, marker) for message in messages]
@@ -50,8 +50,8 @@ def _marked(message: Any, marker: str) -> Any:
 
 
 def _changes(content: Any, kwargs: Any, marker: str) -> dict[str, Any] | None:
-    mark = kwargs.get(MARK) if isinstance(kwargs, Mapping) else None
-    if not isinstance(mark, Mapping) or mark.get("origin") != "partial" or "marker" in mark:
+    mark = mark_in(kwargs)
+    if mark.get("origin") != "partial" or "marker" in mark:
         return None
     return {"content": _with(content, marker), "additional_kwargs": {**kwargs, MARK: {**mark, "marker": marker}}}
 

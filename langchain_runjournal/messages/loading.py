@@ -1,4 +1,4 @@
-"""Messages, between what the journal holds and LangChain's objects."""
+"""Messages as LangChain's objects, loaded from what the journal holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..common import binary as _bytes
 from ..common import packed as _packed
 from . import forms as _forms
-from .marks import MARK, origin_of
+from .marks import MARK, mark_in, origin_of
 from .message_data import Data
 
 if TYPE_CHECKING:
@@ -19,27 +19,34 @@ logger = logging.getLogger("langchain_runjournal")
 
 
 def is_partial(message: BaseMessage) -> bool:
-    """Whether a message is what was left of an answer that was cut off. Why it was is in
-    ``message.additional_kwargs["runjournal"]["reason"]``."""
+    """Return whether a message is what was left of an answer that was cut off.
+
+    ``message.additional_kwargs["runjournal"]["reason"]`` says why it was cut off.
+    """
     return origin_of(message) == "partial"
 
 
 def is_synthetic(message: BaseMessage) -> bool:
-    """Whether the journal has made a message: the result of a tool whose real result was never to be had, or, in a request
-    only, the answer that `ToolPairGuard` and `repair_tool_pairs` put where a model refuses to have none (`bridge`)."""
+    """Return whether the journal has made a message.
+
+    Such a message is the result of a tool whose real result can never arrive, or, in a request only, the answer that
+    `ToolPairGuard` and `repair_tool_pairs` put where a model refuses to have none (`bridge`).
+    """
     return origin_of(message) == "synthetic"
 
 
 def as_messages(found: Sequence[Any]) -> list[BaseMessage]:
-    """What a state holds, as messages: a list that is only added to may hold any way of writing one."""
+    """Return what a state holds as messages: a list that only grows may hold messages in any form."""
     return _forms.read(found)
 
 
 def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
-    """LangChain's objects, with what JSON does not hold of them. What cannot come back equal is None, and the mark of the
-    message says why (``additional_kwargs["runjournal"]["left_out"]``).
+    """Return LangChain's objects, with the values that JSON does not hold.
 
-    One that cannot be read any more is left out with a warning, and not the rest with it."""
+    A value that cannot come back equal is None, and the mark of the message says why
+    (``additional_kwargs["runjournal"]["left_out"]``). The function leaves out a message that cannot be read any more, with a
+    warning, and returns the rest.
+    """
     from langchain_core.messages import messages_from_dict
 
     messages: list[BaseMessage] = []
@@ -56,6 +63,4 @@ def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
 
 def _marked(kwargs: Any, left_out: Mapping[str, str]) -> dict[str, Any]:
     kwargs = dict(kwargs or {})
-    mark = kwargs.get(MARK)
-    mark = {"v": 1, **mark} if isinstance(mark, Mapping) else {"v": 1}
-    return {**kwargs, MARK: {**mark, _packed.LEFT_OUT: dict(left_out)}}
+    return {**kwargs, MARK: {"v": 1, **mark_in(kwargs), _packed.LEFT_OUT: dict(left_out)}}

@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from .message_data import Data
+
 MARK: Final = "runjournal"
-"""Where in `additional_kwargs` a message says that it comes from here."""
+"""The key of the mark in `additional_kwargs`."""
+
+
+def new_mark(origin: str, **fields: Any) -> Data:
+    """Return a mark with these fields, in the format of today."""
+    return {"v": 1, "origin": origin, **fields}
+
+
+def partial_mark(reason: str, run_id: str | None, call_id: str | None, calls: list[Data] | None) -> Data:
+    """Return the mark of an answer that was cut off, without the fields that are None.
+
+    `calls` names the tool calls of the answer, each with whether its arguments are `final`. As requests without a result,
+    they would make the provider refuse the thread.
+    """
+    mark = new_mark("partial", reason=reason, run_id=run_id, call_id=call_id, calls=calls)
+    return {key: value for key, value in mark.items() if value is not None}
 
 
 def origin_of(message: Any) -> str | None:
-    """How a message came to be: partial, recovered or synthetic; None for one that is not of our making."""
+    """Return the origin of a message: partial, recovered, synthetic or note; None for one that has no mark of ours."""
     return origin_in(getattr(message, "additional_kwargs", None))
 
 
 def origin_in(kwargs: Any) -> str | None:
-    """The same, by the `additional_kwargs` of a message."""
+    """Return the origin that the `additional_kwargs` of a message name, or None."""
     origin = mark_in(kwargs).get("origin")
     return origin if isinstance(origin, str) else None
 

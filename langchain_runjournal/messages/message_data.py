@@ -10,12 +10,15 @@ Data: TypeAlias = dict[str, Any]
 """A JSON object: the data of an event, or a message in it."""
 
 RUN_ID_PREFIX: Final = "lc_run--"
-"""The prefix of the message ids that LangChain makes from the id of the call, where the provider gives none."""
+"""The prefix of the message ids that LangChain makes from the id of the call, if the provider gives none."""
 
 
 def message_data(message: Any) -> Data:
-    """A message as LangChain's own dict, ``{"type": ..., "data": {...}}``; one that was put together from chunks as the
-    whole message that it is. What a tool gave beside its words, and JSON does not hold, is kept by `packed`."""
+    """Return a message as LangChain's own dict, ``{"type": ..., "data": {...}}``.
+
+    A message that was joined from chunks becomes the whole message. `packed` keeps the values beside a tool's words that
+    JSON does not hold.
+    """
     data = message.model_dump(warnings=False)
     kind = str(data.get("type", ""))
     if kind.endswith("MessageChunk"):
@@ -30,5 +33,5 @@ def message_data(message: Any) -> Data:
 
 
 def text_message(text: str, call_id: str) -> Data:
-    """What a plain text model said, as a message."""
+    """Return the words of a plain text model as a message."""
     return {"type": "ai", "data": {"type": "ai", "content": text, "id": f"{RUN_ID_PREFIX}{call_id}"}}

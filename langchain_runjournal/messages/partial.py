@@ -1,7 +1,7 @@
-"""Pure: what of a cut-off answer may stand in a thread.
+"""Pure: the part of a cut-off answer that may stand in a thread.
 
-Rule: the words as they were received, and nothing that a provider would refuse or a program could execute. Whatever is left
-out stays in the journal.
+Rule: a partial answer holds the words as they were received, and nothing that a provider would refuse or a program could
+execute. The journal keeps the rest.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final, Protocol
 
 from .content_blocks import SERVER_CALLS, in_one_form, is_hidden, is_result, paired, received
 from .content_blocks import THINKING as THINKING
-from .marks import MARK
+from .marks import MARK, partial_mark
 from .message_data import Data
 from .tool_requests import asking_blocks, unwrapped
 
 _KEPT_METADATA: Final = ("model_name", "model", "model_provider", "output_version")
 
 
-class Said(Protocol):
-    """What a call has said so far."""
+class AnswerSoFar(Protocol):
+    """The answer of a call so far."""
 
     @property
     def content(self) -> Any:
@@ -32,37 +32,37 @@ class Said(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the provider said of it."""
+        """The metadata that the provider sent with it."""
 
     @property
     def id(self) -> str | None:
         """The id of its message."""
 
 
-def partial_message(said: Said, *, reason: str, run_id: str | None = None, call_id: str | None = None) -> Data | None:
-    """The message that is kept of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
-    content = _kept(said.content, said.metadata)
+def partial_message(
+    answer: AnswerSoFar, *, reason: str, run_id: str | None = None, call_id: str | None = None
+) -> Data | None:
+    """Return the message to keep of a call that was cut off, as LangChain's own dict; None if it had said nothing yet."""
+    content = _kept(answer.content, answer.metadata)
     if content is None:
         return None
-    mark: Data = {"v": 1, "origin": "partial", "reason": reason, "run_id": run_id, "call_id": call_id}
-    mark = {key: value for key, value in mark.items() if value is not None}
-    calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in said.calls]
-    if calls:
-        # Told, not asked for: a request that nobody will answer makes the provider refuse the thread.
-        mark["calls"] = calls
-    metadata: Data = {key: said.metadata[key] for key in _KEPT_METADATA if key in said.metadata}
+    calls = [{"id": one.get("id"), "name": one.get("name"), "final": is_final(one.get("args"))} for one in answer.calls]
+    metadata: Data = {key: answer.metadata[key] for key in _KEPT_METADATA if key in answer.metadata}
     data = {
         "type": "ai",
         "content": content,
-        "id": said.id,
+        "id": answer.id,
         "response_metadata": {**metadata, "finish_reason": "interrupted"},
-        "additional_kwargs": {MARK: mark},
+        "additional_kwargs": {MARK: partial_mark(reason, run_id, call_id, calls or None)},
     }
     return {"type": "ai", "data": data}
 
 
 def is_final(args: Any) -> bool:
-    """Whether the arguments of a tool call have come to their end, strictly: half a JSON can pass for a whole one."""
+    """Return whether the arguments of a tool call are complete.
+
+    The text is strictly parsed, because half a JSON value can pass for a whole one.
+    """
     try:
         return isinstance(args, str) and isinstance(json.loads(args), dict)
     except (ValueError, RecursionError):
@@ -70,14 +70,14 @@ def is_final(args: Any) -> bool:
 
 
 def is_visible(content: Any) -> bool:
-    """Whether a chunk with this content shows the user anything. What is blank until the end is no answer."""
+    """Return whether a chunk with this content shows the user anything. An answer that stays blank does not count as one."""
     if isinstance(content, str):
         return bool(content) and not content.isspace()
     return isinstance(content, list) and any(_shows(block) for block in content)
 
 
 def delta_is_visible(data: Data) -> bool:
-    """Whether a delta shows the user anything."""
+    """Return whether a delta shows the user anything."""
     text = data.get("text")
     return is_visible(text) if isinstance(text, str) else is_visible(data.get("blocks"))
 
@@ -88,7 +88,7 @@ def _kept(content: str | list[Any], metadata: Mapping[str, Any]) -> str | list[A
 
 
 def taken_back(content: str | list[Any], metadata: Mapping[str, Any], *, asks: bool = False) -> str | list[Any]:
-    """What the provider takes back of the content of an answer that was cut off. `asks`: the tool calls stay."""
+    """Return what the provider accepts back of the content of an answer that was cut off. `asks`: the tool calls stay."""
     if isinstance(content, str):
         return content
     provider = metadata.get("model_provider")
@@ -106,23 +106,23 @@ def taken_back(content: str | list[Any], metadata: Mapping[str, Any], *, asks: b
 
 
 def _may_stay(block: Any, follows: bool) -> bool:
-    """Whether a block that is in no pair can be sent back to the provider. `follows`: something that can comes behind it."""
+    """Return whether a block that is in no pair can go back to the provider. `follows`: such a block comes behind it."""
     if isinstance(block, str):
         return True
     kind = block.get("type")
     if kind in THINKING:
-        # A signature is the last thing that a thought gets, and a thought may not be the last thing that is said.
+        # A signature is the last part of a thought to arrive, and a thought may not be the last block of an answer.
         return follows and is_signed(block)
     return kind not in SERVER_CALLS and not is_result(block)
 
 
 def _is_blank(block: Any) -> bool:
-    """Whether it is text that packages leave out of the request."""
+    """Return whether a block is text that packages leave out of the request."""
     return not is_visible([block]) and (isinstance(block, str) or block.get("type") == "text")
 
 
 def is_signed(block: Mapping[str, Any]) -> bool:
-    """Whether the provider has vouched for a thought: it refuses those that it has not."""
+    """Return whether the provider has signed a thought: it refuses thoughts without a signature."""
     if block.get("type") == "redacted_thinking":
         return bool(block.get("data"))
     inner = block.get("reasoning_content")

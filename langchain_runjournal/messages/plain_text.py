@@ -1,4 +1,4 @@
-"""Pure: what a model call or a tool has said, as text to be read. Any JSON will do, and none of it raises."""
+"""Pure: the words of a model call or a tool as text for readers. Every function accepts any JSON, and none raises."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Asked:
     name: str
     args: str
     whole: bool
-    """Whether its arguments have come to their end."""
+    """Whether its arguments are complete."""
 
 
 def text_of(content: object) -> str:
-    """The words of a content; what is no text is named in brackets."""
+    """Return the words of a content, and in brackets the names of the parts that are not text."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, (list, tuple)):
@@ -40,14 +40,14 @@ def text_of(content: object) -> str:
 
 
 def thinking_of(content: object, kwargs: object = None) -> str:
-    """What a model thought before and while it spoke; some providers tell it in the `additional_kwargs`."""
+    """Return the thoughts of a model before and while it spoke; some providers send them in the `additional_kwargs`."""
     found = [_thought(block) for block in content if _kind(block) in THINKING] if isinstance(content, (list, tuple)) else []
     beside = kwargs.get("reasoning_content") if isinstance(kwargs, Mapping) else None
     return "\n\n".join(part for part in (*found, beside) if part and isinstance(part, str))
 
 
 def spoken(value: object) -> str:
-    """A value as a person would write it down."""
+    """Return a value as a person would write it down."""
     if isinstance(value, str):
         return value
     try:
@@ -57,10 +57,10 @@ def spoken(value: object) -> str:
 
 
 def asked_of(fields: Mapping[str, Any]) -> tuple[Asked, ...]:
-    """The tool calls that a whole message with these fields asks for."""
+    """Return the tool calls that a whole message with these fields asks for."""
     try:
         found = requested(fields)
-    except Exception:  # noqa: BLE001 - what is no message asks for nothing
+    except Exception:  # noqa: BLE001 - a value that is not a message asks for nothing
         return ()
     calls = [*_mappings(fields.get("tool_calls")), *_mappings(fields.get("invalid_tool_calls"))]
     args = {call.get("id"): call.get("args") for call in reversed(calls) if isinstance(call.get("id"), str)}
@@ -70,38 +70,21 @@ def asked_of(fields: Mapping[str, Any]) -> tuple[Asked, ...]:
 
 
 def streamed(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> tuple[Any, tuple[Asked, ...]]:
-    """The content that the deltas of a call add up to, and the tool calls that it was asking for."""
-    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
-        try:
-            found = Streamed(some, call_id)
-            return found.content, tuple(_asked(call) for call in _mappings(found.calls))
-        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
-            continue
-    return "", ()
+    """Return the content that the deltas of a call add up to, and its tool requests; nothing if the deltas are not such as
+    the journal records."""
+    try:
+        found = Streamed(deltas, call_id)
+        return found.content, tuple(_asked(call) for call in _mappings(found.calls))
+    except Exception:  # noqa: BLE001 - a program may append deltas that hold any JSON
+        return "", ()
 
 
 def shows(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> bool:
-    """Whether deltas of a call add up to anything that is kept of it when it is cut off."""
-    for some in (deltas, plain(deltas, call_id), [delta for delta in deltas if isinstance(delta, str)]):
-        try:
-            return partial_message(Streamed(some, call_id), reason="") is not None
-        except Exception:  # noqa: BLE001, S112 - deltas of a shape that no provider has
-            continue
-    return False
-
-
-def plain(deltas: Sequence[str | Mapping[str, Any]], call_id: str) -> list[str | Mapping[str, Any]]:
-    """Those deltas that can be read at all."""
-    return [delta for delta in deltas if isinstance(delta, str) or _is_readable(delta, call_id)]
-
-
-def _is_readable(delta: Mapping[str, Any], call_id: str) -> bool:
+    """Return whether the deltas of a call add up to anything that the journal keeps if the call is cut off."""
     try:
-        found = Streamed([delta], call_id)
-        _ = found.content, found.calls
-    except Exception:  # noqa: BLE001 - whatever it is, it is left out
+        return partial_message(Streamed(deltas, call_id), reason="") is not None
+    except Exception:  # noqa: BLE001 - as above
         return False
-    return True
 
 
 def _asked(call: Mapping[str, Any]) -> Asked:
@@ -119,7 +102,7 @@ def _kind(block: object) -> str:
 
 
 def _is_said(block: object) -> bool:
-    """Whether it is shown elsewhere: as words, as thinking or as a request."""
+    """Return whether a block is shown elsewhere: as words, as thinking or as a request."""
     kind = _kind(block)
     return kind == "text" or kind in THINKING or "tool" in kind or kind in ("function_call", "input_json_delta")
 

@@ -1,8 +1,8 @@
-"""Pure: the deltas of one model call -> what it had said so far, and the message that may be kept of it.
+"""Pure: the answer of one model call so far, joined from its deltas, and the message that may be kept of it.
 
-Rule: linear, whatever comes. Deltas are put together as LangChain adds chunks, but by collecting and joining once: adding
-chunk by chunk is quadratic for tool calls, and LangChain parses their arguments each time, with a parser that needs
-seconds where a long argument is cut inside of an escape, and that makes a valid call of half a one.
+Rule: the time is linear in the input. Deltas are joined as LangChain adds chunks, but each part is collected and joined
+once. Adding chunk by chunk is quadratic for tool calls, and LangChain parses their arguments each time, with a parser that
+needs seconds where a long argument is cut inside of an escape, and that makes a valid call of half a one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final
 from .message_data import RUN_ID_PREFIX, Data
 
 _ALIKE: Final = frozenset({"type", "id", "index", "output_version", "model_provider"})
-"""What is said again rather than gone on with."""
+"""The fields that chunks repeat and do not continue."""
 _SERVED: Final = "server_tool_call"
-"""A call that the provider answers itself; as long as it comes in pieces, a `server_tool_call_chunk`."""
+"""A call that the provider answers itself; while it arrives in pieces, it is a `server_tool_call_chunk`."""
 _NUMBERS: Final = frozenset({"index", "created", "timestamp"})
 
 
@@ -25,7 +25,7 @@ class _Text(list[str]):
 
 
 class _Block:
-    """A dict that grows: strings are gone on with, dicts and lists inside likewise."""
+    """A dict that grows: strings grow at their end, and dicts and lists inside likewise."""
 
     __slots__ = ("fields",)
 
@@ -54,7 +54,7 @@ class _Block:
 
 
 class _Items:
-    """A list that grows: an element goes on with the one that has its index, and else comes behind."""
+    """A list that grows: an element continues the one that has its index, or else is appended."""
 
     __slots__ = ("items", "places")
 
@@ -80,7 +80,7 @@ class _Items:
                 self.items.append(_Block(element))
 
     def words(self, index: Any, key: str, begin: Mapping[str, Any]) -> _Text:
-        """Where to put more of the string `key` of the block `index`."""
+        """Return the pieces of the string `key` of the block `index`, for appending."""
         block = self._with(index, None)
         if block is None:
             self.items.append(block := _Block({**begin, "index": index}))
@@ -91,7 +91,7 @@ class _Items:
         return words
 
     def replace(self, element: Mapping[str, Any]) -> None:
-        """The final form of a block."""
+        """Set the final form of a block."""
         block = self._with(element.get("index"), None)
         if block is None:
             self.add([element])
@@ -99,7 +99,7 @@ class _Items:
             block.fields.update({key: _growing(key, value) for key, value in element.items()})
 
     def add_text(self, text: str) -> None:
-        """A string among the blocks."""
+        """Add a string among the blocks."""
         if self.items and type(self.items[-1]) is _Text:
             self.items[-1].append(text)
         elif text:
@@ -134,7 +134,7 @@ def _whole(value: Any) -> Any:
 
 
 class Streamed:
-    """What a call has said, as far as it came."""
+    """The answer of a call, as far as it has arrived."""
 
     def __init__(self, deltas: Iterable[str | Mapping[str, Any]], call_id: str) -> None:
         self.id = f"{RUN_ID_PREFIX}{call_id}"
@@ -148,7 +148,7 @@ class Streamed:
         self.metadata: Data = {}
 
     def _add(self, deltas: Iterable[str | Mapping[str, Any]]) -> None:
-        # Fragments come in long rows of one kind: where the last one went, the next one goes.
+        # Fragments come in long rows of one kind, so the next one goes where the last one went.
         key, index, words = "", None, _Text()
         for delta in deltas:
             if isinstance(delta, str):
@@ -197,7 +197,7 @@ class Streamed:
             self._finish(delta["finish"])
         if isinstance(delta.get("metadata"), Mapping):
             self.metadata.update(delta["metadata"])
-        # As LangChain chooses among the ids of chunks: the first that the provider gave, and else the first.
+        # LangChain chooses among the ids of chunks in this way: the first that the provider gave, or else the first.
         if isinstance(id, str) and ((self.id.startswith("lc_") and not id.startswith("lc_")) or first):
             self.id = id
 
@@ -210,7 +210,7 @@ class Streamed:
 
     @property
     def content(self) -> str | list[Any]:
-        """Its content, put together as LangChain would."""
+        """Its content, joined as LangChain would join it."""
         return "".join(self._text) if self._items is None else self._items.finish()
 
     @property

@@ -1,7 +1,7 @@
-"""Pure: the messages in what a tool or a task of a graph is given, and in what it gives back.
+"""Pure: the messages in what a tool or a task of a graph receives, and in what it returns.
 
-Rule: the state of a graph is what its tasks give back, whatever was said in them on the way. So what a run's transcript
-should hold is read off there, where LangChain's callbacks of models and tools say too much or too little.
+Rule: the state of a graph is what its tasks return, whatever models said on the way. The transcript of a run therefore
+follows what tasks return, because LangChain's callbacks of models and tools report too much or too little.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from .tool_pairs import is_ai
 from .tool_requests import request_ids
 
 _HEAD: Final = 200
-"""Characters of an answer by which it is found in a longer text."""
+"""How many characters of an answer identify it in a longer text."""
 _MOST_ADDED: Final = 200
-"""Messages of one task that are recorded: more than that is a history, which some other place holds."""
+"""How many messages of one task are recorded: more than that is a history, which another place holds."""
 _MOST_VALUES: Final = 10_000
 _DEEPEST: Final = 8
 
 
 def tool_messages(output: Any) -> list[Any]:
-    """The tool messages in what a tool or a node gave back."""
+    """Return the tool messages in what a tool or a node returned."""
     return [message for message in _messages_in(output) if message.type == "tool" and hasattr(message, "tool_call_id")]
 
 
 def open_requests(inputs: Any) -> list[str]:
-    """The tool calls that a task of a graph is there for, or finds without an answer in the state that it is given."""
+    """Return the tool calls that a task of a graph is there for, or finds unanswered in the state that it receives."""
     if isinstance(inputs, Mapping) and "tool_call" in inputs:
         inputs = [inputs["tool_call"]]
     if isinstance(inputs, list) and inputs and isinstance(inputs[0], Mapping):
         return [call["id"] for call in inputs if call.get("type") == "tool_call" and isinstance(call.get("id"), str)]
     messages = inputs.get("messages") if isinstance(inputs, Mapping) else getattr(inputs, "messages", inputs)
-    # From its end, and no further than needed: a history may be long.
+    # Read from the end, and no further than needed: a history may be long.
     answered: set[str] = set()
     for message in reversed(messages) if isinstance(messages, list) else ():
         if getattr(message, "type", None) == "ai":
@@ -46,35 +46,36 @@ def open_requests(inputs: Any) -> list[str]:
 
 
 def fingerprint(message: Mapping[str, Any]) -> Data:
-    """What identifies an answer, of one size: its id, its words (a hash, and how they begin), the ids of its requests."""
+    """Return what identifies an answer, in constant size: its id, a hash and the beginning of its words, its request ids."""
     data = message["data"]
     words = _words(data.get("content"))
     return {"id": data.get("id"), "words": hash(words), "head": words.strip()[:_HEAD], "asks": request_ids(data)}
 
 
 def keeps_messages(inputs: Any) -> bool:
-    """Whether the state that a task is given has `messages`."""
+    """Return whether the state that a task receives has `messages`."""
     found = inputs.get("messages") if isinstance(inputs, Mapping) else getattr(inputs, "messages", None)
     return isinstance(found, (list, tuple))
 
 
 @dataclass(slots=True)
 class Split:
-    """What became of the calls of a task. A call that is in neither list is in doubt: nothing that the task gave can be
-    compared with it."""
+    """What a task did with the answers of its calls.
+
+    A call in neither list is in doubt: nothing in the output compares to it.
+    """
 
     gave: list[str] = field(default_factory=list)
-    """In the order in which the task gave their answers."""
+    """In the order in which the task returned their answers."""
     kept: list[str] = field(default_factory=list)
 
 
 def split(calls: Mapping[str, Data | None], output: Any, requests: set[str], had: Had, *, strict: bool) -> Split:
-    """Tell the calls whose answers a task gave back from those that it kept to itself. `calls`: with their likeness; `had`:
-    what the task was given.
+    """Separate the calls whose answers a task returned from those that it kept to itself.
 
-    `strict`: the graph keeps messages, so only what is among the messages of the output counts. Otherwise an answer counts
-    wherever its words stand in the output; where there are none, it is in doubt, unless it asks for tools that it did not
-    call, since no result will come.
+    `calls` holds them with their fingerprints, and `had` what the task received. `strict`: the graph keeps messages, so only
+    the messages of the output count. Otherwise an answer counts wherever its words stand in the output. Without words it is
+    in doubt, unless it asks for tools that the task did not call, since no result will come.
     """
     if not calls:
         return Split()
@@ -94,8 +95,11 @@ def split(calls: Mapping[str, Data | None], output: Any, requests: set[str], had
 
 
 def retold(calls: Mapping[str, Data | None], given: list[Any]) -> set[str]:
-    """The calls whose words a task gave in another form: stripped, with something before or behind them, in parts, or as the
-    words of another speaker. A user's message without a name is no speaker's: what a node asks the next one is said so."""
+    """Return the calls whose words a task returned in another form.
+
+    They may be stripped, have text before or behind them, stand in parts, or be the words of another speaker. A user's
+    message without a name has no speaker: a node writes one to ask the next node.
+    """
     texts = [_squeezed(_words(one.content)) for one in given if is_ai(one) or (one.type == "human" and one.name)]
     found = set()
     for call, like in calls.items():
@@ -106,7 +110,7 @@ def retold(calls: Mapping[str, Data | None], given: list[Any]) -> set[str]:
 
 
 def speaks(given: list[Any]) -> bool:
-    """Whether there are words among some messages that a user may take for an answer."""
+    """Return whether some messages contain words that a user may take for an answer."""
     return any(is_ai(one) and _words(one.content).strip() for one in given)
 
 
@@ -115,10 +119,10 @@ def _squeezed(text: str) -> str:
 
 
 def _matches(calls: Mapping[str, Data | None], messages: list[Any]) -> list[str]:
-    """The calls whose answers are among some messages, in their order there."""
+    """Return the calls whose answers are among some messages, in their order there."""
     found: dict[str, None] = {}
     for message in messages:
-        like = _likeness_of(message) if is_ai(message) else None
+        like = _fingerprint_of(message) if is_ai(message) else None
         for call, other in calls.items():
             if like is not None and call not in found and other is not None and _is_same(like, other):
                 found[call] = None
@@ -136,33 +140,35 @@ def _says_same(like: Data, other: Data) -> bool:
     return bool(like["words"] == other["words"] and like["asks"] == other["asks"])
 
 
-def _likeness_of(message: Any) -> Data:
+def _fingerprint_of(message: Any) -> Data:
     return fingerprint({"data": vars(message)})
 
 
 class Had:
-    """The messages that a task was given, to tell them from those that it adds.
+    """The messages that a task received, which are compared to those that it returns.
 
-    No copy: only the list of the state, and how long it was, since a node may add to it in place.
+    This is not a copy: it holds the list of the state and its length, since a node may append to the list in place.
     """
 
     __slots__ = ("_length", "_messages", "is_state")
 
     def __init__(self, inputs: Any) -> None:
         self.is_state = keeps_messages(inputs)
-        """Whether it was given a state that has `messages`."""
+        """Whether the task received a state that has `messages`."""
         found = inputs.get("messages") if isinstance(inputs, Mapping) else getattr(inputs, "messages", inputs)
         self._messages: Any = found if isinstance(found, (list, tuple)) else ()
         self._length = len(self._messages)
 
     def without(self, messages: list[Any], but: Collection[str] = ()) -> list[Any]:
-        """Those of some messages that are not the very objects that the task was given. `but`: ids of messages that it may
-        have changed in place."""
+        """Return those of some messages that are not the same objects as the task received.
+
+        `but`: ids of messages that the task may have changed in place.
+        """
         same = {id(one) for one in self._there()}
         return [one for one in messages if id(one) not in same or (is_ai(one) and one.id in but)]
 
     def by_id(self) -> dict[str, Any]:
-        """The messages that the task was given, by their id."""
+        """Return the messages that the task received, by their id."""
         return {one.id: one for one in self._there() if getattr(one, "id", None)}
 
     def _there(self) -> Any:
@@ -170,11 +176,11 @@ class Had:
 
 
 def added(output: Any, had: Had, calls: Mapping[str, Data | None], known: Mapping[str, Data]) -> list[Data]:
-    """The messages that a task gave to the state and that no event holds: written by the node itself, or an answer whose
-    words or requests it has changed. Each with the call `before` which it stands in what the task gave.
+    """Return the messages that a task gave to the state and that no event holds.
 
-    `calls`: those of the task; `known`: the answers of earlier tasks, by the id of their messages. Nothing of a task that
-    removes messages: what it gives is another way to write the history.
+    The node has written them itself, or has changed the words or requests of an answer. Each comes with the call `before`
+    which it stands in what the task returned. `calls`: those of the task; `known`: the answers of earlier tasks, by the id
+    of their messages. A task that removes messages counts for nothing: what it returns is another way to write the history.
     """
     given = state_messages(output)
     if not given or any(message.type == "remove" for message in given):
@@ -182,7 +188,7 @@ def added(output: Any, had: Had, calls: Mapping[str, Data | None], known: Mappin
     given = had.without(given, but=known)
     look = _Added(calls, known)
     if not any(look.is_fresh(message) for message in given):
-        return []  # most tasks give nothing but what events hold, and a history may be long
+        return []  # most tasks return only what events hold, and a history may be long
     new, before = _Added(calls, known), had.by_id()
     for message in given:
         if message.id in known or not _was_there(message, before):
@@ -201,14 +207,14 @@ class _Added:
         self.found: list[Data] = []
 
     def is_fresh(self, message: Any) -> bool:
-        """Whether a message may be one that no event holds."""
+        """Return whether a message may be one that no event holds."""
         if message.type == "tool":
             return False
-        return not is_ai(message) or not self._is_known(_likeness_of(message), self._call_of(message), message)
+        return not is_ai(message) or not self._is_known(_fingerprint_of(message), self._call_of(message), message)
 
     def take(self, message: Any) -> None:
-        """A message that the task was not given."""
-        like, call = _likeness_of(message), self._call_of(message)
+        """Add a message that the task did not receive."""
+        like, call = _fingerprint_of(message), self._call_of(message)
         known = self._is_known(like, call, message)
         before = self._calls.pop(call) if call is not None else self._known.get(message.id) if is_ai(message) else None
         if call is not None:
@@ -231,22 +237,22 @@ class _Added:
 
 
 def _was_there(message: Any, by_id: Mapping[str, Any]) -> bool:
-    """Whether a task was given a message. An answer that it gives under the same id may say something else by now."""
+    """Return whether a task received a message. An answer that it returns under the same id may have other words by now."""
     before = by_id.get(message.id) if message.id else None
     if before is None:
         return False
-    return not is_ai(message) or (is_ai(before) and _says_same(_likeness_of(message), _likeness_of(before)))
+    return not is_ai(message) or (is_ai(before) and _says_same(_fingerprint_of(message), _fingerprint_of(before)))
 
 
 def parent_command(error: BaseException) -> Any:
-    """What a task gives to the graph around it in place of an output; None if the error says something else."""
+    """Return what a task sends to the graph around it in place of an output; None for any other error."""
     if type(error).__name__ != "ParentCommand" or not error.args:
         return None
     return error.args[0]
 
 
 def result_data(output: Any, tool_call_id: str | None) -> Data:
-    """What `on_tool_end` says: the message that answers the request, or whatever else the tool gave."""
+    """Return the data of `on_tool_end`: the message that answers the request, or any other output of the tool."""
     messages = tool_messages(output)
     ours = [message for message in messages if message.tool_call_id == tool_call_id] or messages
     data: Data = {"tool_call_id": tool_call_id or (ours[0].tool_call_id if ours else None)}
@@ -264,7 +270,7 @@ def _words(content: Any) -> str:
 
 
 def _messages_in(output: Any) -> list[Any]:
-    """The messages in what a node gave or was given: alone, in a list, in a state or in a Command."""
+    """Return the messages in what a node returned or received: alone, in a list, in a state or in a Command."""
     found: list[Any] = []
     waiting = deque([output])
     while waiting:
@@ -283,8 +289,10 @@ def _messages_in(output: Any) -> list[Any]:
 
 
 def state_messages(output: Any) -> list[Any]:
-    """The messages that a task gave to the `messages` of its state, or to a state that is a list of them; however the node
-    wrote them."""
+    """Return the messages that a task gave to the `messages` of its state, in whatever form the node wrote them.
+
+    The state may also be a list of messages itself.
+    """
     found: list[Any] = []
     waiting = deque([(output, False)])
     while waiting:
@@ -315,7 +323,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _converted(value: Any) -> list[Any]:
-    """A message that is written as LangGraph also takes it: a dict, a pair, the words of a user."""
+    """Return messages from the other forms that LangGraph accepts: a dict, a pair, the words of a user."""
     from langchain_core.messages import convert_to_messages
 
     try:
@@ -325,7 +333,7 @@ def _converted(value: Any) -> list[Any]:
 
 
 def _everything(output: Any) -> tuple[list[str], list[Any]]:
-    """All texts and messages in an output, at any place."""
+    """Return all texts and messages in an output, at any place."""
     texts: list[str] = []
     messages: list[Any] = []
     waiting = deque([(output, 0)])

@@ -1,6 +1,6 @@
-"""Pure: what the events of one run say of its tool calls: who asked, what began, what came back.
+"""Pure: what the events of one run report of its tool calls: the message that asked, the start, and the result.
 
-Rule: a call belongs to the message that asks for it. The same id may be asked for again later, and is another call then.
+Rule: a call belongs to the message that asks for it. If another message asks for the same id later, that is another call.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class _Fact:
     error: str | None = None
     message: Data | None = None
     cause: str | None = None
-    """Why its answer is not whole, if it is not."""
+    """Why its answer is not whole; None for a whole one."""
 
 
 class Evidence:
-    """What one run knows."""
+    """The tool calls of one run, as its events report them."""
 
     def __init__(self, run_id: str, events: Iterable[Event], reason: str | None = None) -> None:
         self.run_id = run_id
         self.reason = reason
-        """Why the run ended, where that is known."""
+        """Why the run ended, if that is known."""
         self.has_late = False
         self.has_paused = False
         self._facts: dict[Call, _Fact] = {}
@@ -69,7 +69,10 @@ class Evidence:
                 self.reason = self.reason or data.get("cause") or ("error" if data.get("error") else None)
 
     def _read_written(self, written: Mapping[str, Any]) -> None:
-        """A message that a node has written itself. One that says an answer in another way asks for what that did."""
+        """Record the requests of a message that a node has written itself.
+
+        A message that replaces an answer under the same id asks for the tool calls of that answer.
+        """
         kind, fields = written["type"], written["data"]
         if kind == "tool":
             self._fact(fields).message = copied(written)
@@ -82,16 +85,16 @@ class Evidence:
         id = str(data.get("tool_call_id"))
         fact = self._latest.get(id)
         if fact is None:
-            # Asked for in an earlier run, which waited for a human or has been taken up again.
+            # An earlier run has asked for it. That run waited for a human, or another run has resumed it.
             fact = self._facts[None, id] = self._latest[id] = _Fact()
         return fact
 
     def has_asked(self, call: Call) -> bool:
-        """Whether a model has asked for it in this run."""
+        """Return whether a model has asked for the call in this run."""
         return call in self._facts
 
     def known(self, call: Call) -> CallKnowledge | None:
-        """What is known of a call; None if the run has never heard of it."""
+        """Return what is known of a call; None if no event of the run mentions it."""
         fact = self._facts.get(call) or self._facts.get((None, call[1]))
         if fact is None:
             return None

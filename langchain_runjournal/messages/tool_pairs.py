@@ -1,7 +1,8 @@
-"""Pure: tool requests and their results: which belong together, and what answers a request that has none.
+"""Pure: which tool requests and results of a history belong together.
 
-Rule: a real result answers the nearest call before it with its id that has no real one yet; a synthetic one the nearest
-that has none at all. So an id that comes again in a later turn is another call, and a real result beats a synthetic one.
+Rule: a real result answers the nearest call before it with its id that has no real one yet; a synthetic one the nearest that
+has none at all. So an id that comes again in a later turn is another call, and a real result takes precedence over a
+synthetic one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .tool_requests import Request, requested
 
 @dataclass(slots=True)
 class PairedRequest:
-    """A request at its place, and the place of the message that answers it, if one does."""
+    """A request at its place, and the place of the message that answers it, if there is one."""
 
     place: int
     request: Request
@@ -26,7 +27,7 @@ class PairedRequest:
 
 @dataclass(slots=True)
 class Pairing:
-    """Who answers whom: the requests by the place of their message, and the places of results that answer nobody."""
+    """The requests by the place of their message, and the places of the results that answer no request."""
 
     slots: dict[int, list[PairedRequest]] = field(default_factory=dict)
     duplicates: set[int] = field(default_factory=set)
@@ -34,22 +35,30 @@ class Pairing:
 
 
 def is_ai(message: Any) -> bool:
-    """Whether a message comes from a model."""
+    """Return whether a message comes from a model."""
     return message.type in ("ai", "AIMessageChunk")
 
 
 def is_human(message: Any) -> bool:
-    """Whether a message comes from the user."""
+    """Return whether a message comes from the user."""
     return message.type in ("human", "HumanMessageChunk")
 
 
 def is_tool(message: Any) -> bool:
-    """Whether a message is the result of a tool call."""
+    """Return whether a message is the result of a tool call."""
     return message.type in ("tool", "ToolMessageChunk")
 
 
+def end_of_results(messages: Sequence[Any], place: int) -> int:
+    """Return the place right behind the message at `place` and the tool results that follow it directly."""
+    end = place + 1
+    while end < len(messages) and is_tool(messages[end]):
+        end += 1
+    return end
+
+
 def requests(message: Any) -> list[Request]:
-    """The tool calls that a message asks for; none for anything that is not an AI message."""
+    """Return the tool calls that a message asks for; none for a message that is not from a model."""
     return requested(vars(message)) if is_ai(message) else []
 
 
@@ -78,7 +87,7 @@ def _pair(found: Pairing, waiting: list[PairedRequest], place: int, synthetic: b
     if not free:
         found.duplicates.add(place)
         return
-    # Of several in one message with one id, the first one.
+    # Of several requests in one message with one id, the first one.
     slot = next(slot for slot in free if slot.place == free[-1].place)
     if slot.result is not None:
         found.duplicates.add(slot.result)
@@ -88,5 +97,5 @@ def _pair(found: Pairing, waiting: list[PairedRequest], place: int, synthetic: b
 
 
 def open_requests(messages: Sequence[Any]) -> list[tuple[int, Request]]:
-    """The requests without a result, each with the place of its AI message; also those that nobody can run."""
+    """Return the requests without a result, each with the place of its AI message, including those that no tool can run."""
     return [(place, slot.request) for place, slots in walk(messages).slots.items() for slot in slots if slot.result is None]

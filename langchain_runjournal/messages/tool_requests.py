@@ -1,8 +1,8 @@
 """Pure: which tool calls an AI message asks for.
 
-Rule: one call is counted once, in however many places it stands: LangChain's own lists, the content as the provider gave
-it, and the raw call that some adapters keep in `additional_kwargs`. What the provider runs itself is no request: it
-answers that itself.
+Rule: one call counts once, in however many places it stands: LangChain's own lists, the content as the provider sent it, and
+the raw call that some adapters keep in `additional_kwargs`. A call that the provider runs itself is not a request: the
+provider answers it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ASKING: Final = frozenset(
 class Request:
     """One tool call that an AI message asks for.
 
-    `index` is its place among the requests of the message. `valid` is False for one that nobody can run: LangChain could
+    `index` is its place among the requests of the message. `valid` is False for one that no tool can run: LangChain could
     not read its arguments, they were cut off, or it has no id or no name.
     """
 
@@ -40,8 +40,10 @@ class _Found:
 
 
 def requested(fields: Mapping[str, Any]) -> list[Request]:
-    """The tool calls that a message with these fields asks for: `tool_calls` in their order, then those of `only_invalid`,
-    then whatever stands elsewhere only."""
+    """Return the tool calls that a message with these fields asks for.
+
+    `tool_calls` come first, in their order, then those of `only_invalid`, then the calls that stand elsewhere only.
+    """
     invalid = fields.get("invalid_tool_calls") or ()
     found = [_Found(call.get("id"), call.get("name"), True) for call in fields.get("tool_calls") or ()]
     found += [_Found(call.get("id"), call.get("name"), False) for call in (invalid[at] for at in only_invalid(fields))]
@@ -53,12 +55,12 @@ def requested(fields: Mapping[str, Any]) -> list[Request]:
 
 
 def request_ids(fields: Mapping[str, Any]) -> list[str]:
-    """The ids of the tool calls that a message with these fields asks for, also of those whose arguments are no JSON."""
+    """Return the ids of the tool calls that a message with these fields asks for, even if their arguments are not JSON."""
     return [request.id for request in requested(fields) if request.id is not None]
 
 
 def only_invalid(fields: Mapping[str, Any]) -> list[int]:
-    """The places of those `invalid_tool_calls` that are not among the `tool_calls` as well."""
+    """Return the places of those `invalid_tool_calls` that are not among the `tool_calls` as well."""
     invalid = fields.get("invalid_tool_calls")
     if not invalid:
         return []
@@ -67,12 +69,12 @@ def only_invalid(fields: Mapping[str, Any]) -> list[int]:
 
 
 def _compare(found: list[_Found], raw: list[Mapping[str, Any]]) -> None:
-    """Take in the calls as the provider gave them: those that are nowhere else, and what is cut off in them."""
+    """Add the raw calls that are nowhere else, and mark as invalid those whose arguments are cut off in their raw form."""
     named = {one.id: one for one in reversed(found)}
     for block in raw:
         id, arguments = block_id(block), arguments_of(block)
         if id is None:
-            continue  # without an id it may be any of those that are known
+            continue  # without an id it may be any of the calls that are known
         cut = isinstance(arguments, str) and bool(arguments.strip()) and not is_whole_json(arguments)
         if id not in named:
             named[id] = _Found(id, _name(block), block.get("type") not in ("invalid_tool_call", "computer_call"))
@@ -89,7 +91,7 @@ def _request(index: int, one: _Found) -> Request:
 
 
 def asking_blocks(content: Any) -> list[Mapping[str, Any]]:
-    """The blocks of a content that are requests."""
+    """Return the blocks of a content that are requests."""
     if not isinstance(content, list):
         return []
     opened = (unwrapped(block) for block in content)
@@ -97,20 +99,20 @@ def asking_blocks(content: Any) -> list[Mapping[str, Any]]:
 
 
 def unwrapped(block: Any) -> Any:
-    """The block of the provider in one that LangChain has no standard form for; any other as it is."""
+    """Return the provider's block inside of one that LangChain has no standard form for; any other block as it is."""
     if isinstance(block, Mapping) and block.get("type") == "non_standard" and isinstance(block.get("value"), Mapping):
         return block["value"]
     return block
 
 
 def raw_calls(kwargs: Any) -> list[Mapping[str, Any]]:
-    """The calls in `additional_kwargs`, as OpenAI's chat completions give them."""
+    """Return the calls in `additional_kwargs`, in the form of OpenAI's chat completions."""
     calls = kwargs.get("tool_calls") if isinstance(kwargs, Mapping) else None
     return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
 
 
 def block_id(block: Mapping[str, Any]) -> str | None:
-    """The id that the result of a request has to name. OpenAI gives the item another one beside it."""
+    """Return the id that the result of a request has to name. OpenAI gives the item another one beside it."""
     id = block.get("call_id") or block.get("id")
     return id if isinstance(id, str) else None
 
@@ -123,19 +125,23 @@ def _name(block: Mapping[str, Any]) -> Any:
 
 
 def arguments_of(block: Mapping[str, Any]) -> Any:
-    """The arguments as they were received, where the block still has them so. (The `input` of a custom tool is any text.)"""
+    """Return the arguments as they were received, if the block still has them.
+
+    (The `input` of a custom tool is any text.)
+    """
     inner = block.get("function")
     if isinstance(inner, Mapping):
         return inner.get("arguments")
     if block.get("type") == "tool_use" and isinstance(block.get("input"), str):
-        return block["input"]  # of Bedrock, in a stream
+        return block["input"]  # from Bedrock, in a stream
     return block.get("partial_json") or block.get("arguments") or block.get("args")
 
 
 def is_whole_json(text: str) -> bool:
-    """Whether a text is a whole JSON value. Some models leave line breaks in a string as they are: that is not cut off.
+    """Return whether a text is a whole JSON value.
 
-    Not only an object: some models send `null` or `[]` for no arguments. Half an object is never a whole value.
+    A line break inside of a string counts as valid, because some models write it so. The value need not be an object: some
+    models send `null` or `[]` for no arguments. Half an object is never a whole value.
     """
     try:
         json.loads(text, strict=False)

@@ -1,4 +1,4 @@
-"""Pure: the message that answers a tool request, and what it says where the real result is missing."""
+"""Pure: the message that answers a tool request, and its words where the real result is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..common.packed import LEFT_OUT
 from .causes import CAUSES_OF_TURN
-from .marks import MARK, mark_in
+from .marks import MARK, mark_in, new_mark
 from .message_data import RUN_ID_PREFIX
 from .tool_requests import Request, asking_blocks, block_id
 
@@ -22,10 +22,10 @@ _NAMESPACE: Final = bytes.fromhex("6f0f4a1f3c0e5d0c9a53d1c85b0a7d21")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallKnowledge:
-    """What is known of a call that stands there without a response.
+    """What is known of a call without a result.
 
-    `result` is the real one, if anybody has it; `error` goes with the state "failed"; `cause` is why the run ended, None
-    where that is not recorded.
+    `result` is the real result, if any place has it; `error` goes with the state "failed"; `cause` is why the run ended,
+    None if that is not recorded.
     """
 
     state: State = "unknown"
@@ -36,7 +36,7 @@ class CallKnowledge:
 
 
 def stable_id(prefix: str, name: str) -> str:
-    """The same id for the same name, for ever: `prefix` and a UUID of version 5."""
+    """Return the same id for the same name, for ever: `prefix` and a UUID of version 5."""
     digest = bytearray(hashlib.sha1(_NAMESPACE + name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()[:16])
     digest[6] = digest[6] & 0x0F | 0x50
     digest[8] = digest[8] & 0x3F | 0x80
@@ -45,22 +45,21 @@ def stable_id(prefix: str, name: str) -> str:
 
 
 def answer_id(message_id: str | None, request: Request) -> str:
-    """The id of the message that answers a request of the message with this id, if it has none of its own."""
+    """Return the id of the message that answers this request of the message `message_id`, if it has none of its own."""
     name = "|".join(str(part) for part in (message_id, request.index, request.id) if part is not None)
     return stable_id("rjs-", name)
 
 
 def answer(message: BaseMessage, request: Request, known: CallKnowledge, replaces: ToolMessage | None = None) -> ToolMessage:
-    """The message that answers a request of `message`: the real result if it is known, else one that says what is.
+    """Return the message that answers a request of `message`: the real result if it is known, else a synthetic one.
 
-    Its id depends on nothing but the request, so that a real result that is written later takes the place of a synthetic
-    one. A real result that has an id keeps it, unless it `replaces` a synthetic one that stands in the thread.
+    Its id depends only on the request, so that a real result that is written later replaces a synthetic one. A real result
+    that has an id keeps it, unless it `replaces` a synthetic one that stands in the thread.
     """
     from langchain_core.messages import ToolMessage
 
     id = answer_id(message.id, request)
-    mark: dict[str, Any] = {"v": 1, "origin": "synthetic", "reason": known.state}
-    mark |= {"run_id": known.run_id, "call_id": call_id_of(message.id)}
+    mark = new_mark("synthetic", reason=known.state, run_id=known.run_id, call_id=call_id_of(message.id))
     if known.result is None:
         return ToolMessage(
             content=_content(message, request, known),
@@ -82,13 +81,13 @@ def answer(message: BaseMessage, request: Request, known: CallKnowledge, replace
 
 
 def _left_out(real: ToolMessage) -> dict[str, Any]:
-    """What the mark of a real result already says: which fields could not come back."""
+    """Return the part of a real result's mark that says which fields could not come back."""
     mark = mark_in(real.additional_kwargs)
     return {LEFT_OUT: mark[LEFT_OUT]} if LEFT_OUT in mark else {}
 
 
 def call_id_of(message_id: str | None) -> str | None:
-    """The id of the model call, where the id of its message is made from it."""
+    """Return the id of the model call, if the id of its message is made from it."""
     id = message_id or ""
     return id[len(RUN_ID_PREFIX) :][:36] if id.startswith(RUN_ID_PREFIX) else None
 
@@ -97,13 +96,13 @@ def _content(message: BaseMessage, request: Request, known: CallKnowledge) -> st
     text = known_text(known)
     for block in asking_blocks(message.content):
         if block.get("type") == "custom_tool_call" and block_id(block) == request.id:
-            # OpenAI takes no other form of result for a tool whose input is free text.
+            # OpenAI accepts no other form of result for a tool whose input is free text.
             return [{"type": "custom_tool_call_output", "output": text}]
     return text
 
 
 def known_text(known: CallKnowledge) -> str:
-    """What is known, in words that never change: the cache of a provider holds only what is said the same way again."""
+    """Return what is known of a call, in words that never change (see `causes`)."""
     ended = CAUSES_OF_TURN.get(known.cause or "", "the turn was interrupted")
     match known.state:
         case "never_started":

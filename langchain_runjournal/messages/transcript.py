@@ -1,9 +1,9 @@
 """Pure: the events of a run -> its messages.
 
-Rule: a transcript is what the thread should hold of the run: what the caller put in, the model's answers, each followed by
-the results of its tool calls in the order of the calls. What a later attempt has outdone (see `attempts`), what served the
-program only, and what happened inside of a tool are in the journal and not here. Nothing that a model says after the end of
-its run counts: the user has seen the end. A tool's result counts whenever it comes.
+Rule: a transcript is what the thread should hold of the run: the input of the caller, and the model's answers, each followed
+by the results of its tool calls in the order of the calls. The journal keeps, and the transcript leaves out, calls that a
+later attempt has replaced (see `attempts`), helper calls, and what happened inside of a tool. Nothing that a model says
+after the end of its run counts: the user has seen the end. A tool's result counts whenever it comes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Task(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A message of a run, and the task that it was said in; None where the events do not name one."""
+    """A message of a run, and the task in which it was said; None if the events do not name one."""
 
     message: Data
     task: Task | None = None
     graph: str = ""
-    """The checkpoint namespace of the graph in which it was said; that of the outermost is empty."""
+    """The checkpoint namespace of the graph in which it was said; empty for the outermost graph."""
     cut: Data | None = None
-    """What its event says of an answer that is not whole, though its call has ended."""
+    """The `cut` of the event of an answer that is not whole, though its call has ended."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One model call, as its events tell it."""
+    """One model call, as its events describe it."""
 
     call_id: str
     role: str
@@ -53,12 +53,12 @@ class _Call:
     reason: str | None = None
     cut: Data | None = None
     closed: bool = False
-    """What comes now, comes after the user has seen the end."""
+    """Whether the user has seen the end of the call: then later deltas do not count."""
     results: dict[str, Data] = field(default_factory=dict)
 
 
 class _Reader:
-    """What has been read of a run so far."""
+    """The state of a run while its events are read."""
 
     def __init__(self, run_id: str, reason: str | None) -> None:
         self.run_id = run_id
@@ -71,7 +71,7 @@ class _Reader:
         self.unasked: dict[str, _Call] = {}
         self.status = "running"
         self.has_completed = False
-        """Whether its graph has come to its end, though its thread may still be settled."""
+        """Whether its graph has reached its end, though the settlement of its thread may not."""
         self.cause: str | None = None
         self.ended = False
 
@@ -104,7 +104,7 @@ class _Reader:
                 pass
 
     def call_of(self, event: Event) -> _Call:
-        """The call that the event speaks of; one that nobody has seen begin is the user's."""
+        """Return the call of the event. A call without a start event counts as an answer."""
         call = self.calls.get(event.call_id)
         if call is None:
             call = self.calls[event.call_id] = _Call(str(event.call_id), "answer")
@@ -130,7 +130,7 @@ class _Reader:
                 self.requests[id] = call
 
     def _decide(self, data: Mapping[str, Any]) -> None:
-        """A task has ended, and what it gave back decides."""
+        """Apply the end of a task: what it returned decides."""
         self.attempts.keep(data.get("kept", ()))
         self.attempts.show(data.get("shown", ()))
         for id in data.get("gave", ()):
@@ -140,7 +140,7 @@ class _Reader:
             self._add(copied(message), message.get("before"), _task_of(data))
 
     def _add(self, message: Data, before: str | None, task: Task | None) -> None:
-        """A message that a task has written itself; or one that says a model's words in another way, under its id."""
+        """Add a message that a task has written itself, or one that replaces a model's words under the id of that answer."""
         id = message["data"].get("id")
         if message["type"] == "tool":
             self._answer(message)
@@ -163,13 +163,13 @@ class _Reader:
         elif id in self.unasked:
             self.unasked[id].message = message
         else:
-            # Asked for in an earlier run, which waited for a human.
+            # An earlier run, which waited for a human, has asked for it.
             self.unasked[id] = _Call("", "answer", message=message)
             self.parts.append(self.unasked[id])
 
     @property
     def _reason(self) -> str | None:
-        """Why the run ended, which says more than why a part of it was cancelled."""
+        """Why the run ended, which explains more than why a part of it was cancelled."""
         if self.given_reason is not None:
             return self.given_reason
         return (self.cause or "error") if self.ended else None
@@ -189,7 +189,7 @@ class _Reader:
             order = request_ids(call.message["data"]) if call.results else []
             return [call.message, *(call.results[id] for id in order if id in call.results)]
         if (self.has_completed or self.status == "completed") and call.call_id not in self.attempts.shown:
-            return []  # the run went on without it
+            return []  # the run continued without it
         partial = self._partial(call)
         return [partial] if partial is not None else []
 
@@ -202,7 +202,7 @@ class _Reader:
         return self.attempts.counts(call.call_id, self._speaks, self._answers)
 
     def _is_retold(self, call: _Call) -> bool:
-        """Whether the words of a call that was cut off stand in a message that its task gave instead of them."""
+        """Return whether a message that its task returned instead contains the words of a call that was cut off."""
         partial = self._partial(call) if call.message is None and call.call_id in self.attempts.shown else None
         if partial is None:
             return False
@@ -232,20 +232,22 @@ def _task_of(data: Mapping[str, Any]) -> Task | None:
 
 
 def transcript(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Data]:
-    """The messages of a run, as LangChain's own dicts. `reason`: why it has ended, where the events do not say so yet."""
+    """Return the messages of a run as LangChain's own dicts. `reason`: why it has ended, if the events do not say so yet."""
     return [_marked(one, run_id) for one in said(run_id, events, reason)]
 
 
 def _marked(one: Said, run_id: str) -> Data:
-    """The message; of an answer that was cut off inside of its tool calls, with a mark that says so. A settlement does
-    without: in its thread, the message is the graph's own."""
+    """Return the message, with a mark if it is an answer that was cut off inside of its tool calls.
+
+    A settlement does not add this mark: in its thread, the message is the graph's own.
+    """
     if one.cut is None:
         return one.message
     return {**one.message, "data": marked_as_cut(one.message["data"], one.cut, run_id)}
 
 
 def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Said]:
-    """The same messages, each with the task that it was said in."""
+    """Return the same messages, each with the task in which it was said."""
     reader = _Reader(run_id, reason)
     call_id: str | None = None
     deltas: list[str | Mapping[str, Any]] | None = None
@@ -256,7 +258,7 @@ def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> lis
                     call_id = event.call_id
                     call = reader.call_of(event)
                     deltas = [] if call.closed else call.deltas
-                deltas.append(event._value)
+                deltas.append(event.bare)
         else:
             reader.read(event)
     return reader.said()

@@ -27,10 +27,10 @@ from ..journal.run_journal import RunJournal
 from ..messages.answers import Answers
 from .attached_graph import attachments_of, with_attachments
 from .attachment import Attachment, Settle
+from .failures import warn_of
 from .graph_thread import MessagesChannel
 from .saver import JournalSaver
 from .schedule import SettlementSchedule
-from .settler import warn_of
 
 logger = logging.getLogger("langchain_runjournal")
 

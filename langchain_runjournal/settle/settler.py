@@ -22,6 +22,7 @@ from ..messages.forms import known_again
 from ..messages.loading import as_messages
 from .already_written import stands_already
 from .evidence import SettlementEvidence
+from .failures import warn_of
 from .fence import still_ours, why_not_ours
 from .graph_runs import GraphRuns
 from .graph_thread import CLEAR, GraphThreads
@@ -385,19 +386,6 @@ class Settler:
 
     def _off(self, work: Callable[[], _T]) -> Effect[_T]:
         return off_loop(self._journal, work)
-
-
-def warn_of(problem: BaseException, text: str, run_id: object) -> None:
-    """Log an exception in one line, and its traceback at DEBUG: most are those of the program's checkpointer, and LangGraph
-    raises them again. One that this package has raised itself may be a fault of ours, and is logged in full."""
-    frame = problem.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    if frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("langchain_runjournal."):
-        logger.error(text, run_id, f"{type(problem).__name__}: {problem}", exc_info=problem)
-        return
-    logger.warning(text, run_id, " ".join(f"{type(problem).__name__}: {problem}".split()))
-    logger.debug("the traceback of this exception", exc_info=problem)
 
 
 def _checkpoint_id(state: Any) -> str | None:

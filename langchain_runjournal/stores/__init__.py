@@ -1,6 +1,6 @@
-"""What keeps the journal: the `Store` protocol, and `open_store(url)`.
+"""The stores of a journal: the `Store` protocol, and `open_store(url)`.
 
-A store is synchronous and has few verbs. `memory.py` is the readable specification, `testing.StoreContract` proves any
+A store is synchronous and has few methods. `memory` is the readable specification, `testing.StoreContract` proves any
 implementation, and `docs/stores.md` says how to write one.
 """
 
@@ -10,183 +10,217 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
+from types import ModuleType
+from typing import Final, Literal, NamedTuple, Protocol
 
 from ..common.arguments import choice
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
-from ..events.segments import Segment
+from ..events.run_state import advance, shown
+from ..events.run_state import begin as new_run
+from ..events.segments import Segment, unpack
+
+__all__ = [
+    "Owner",
+    "Restoring",
+    "Segment",
+    "Store",
+    "StoredRun",
+    "Synchronous",
+    "advance",
+    "new_run",
+    "open_store",
+    "path_of",
+    "shown",
+    "unpack",
+]
 
 Synchronous = Literal["normal", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """One journal of one process, and how others can tell that it is gone."""
+    """One journal of one process, and what other processes need to find out that it is dead."""
 
     owner_id: str
     place: str
-    """The machine and its process numbers: only within one place can a pid be looked up."""
+    """The machine and its namespace of process ids: a pid has a meaning only within one place."""
     pid: int
     born: str
-    """When the process started, as its system says: a pid alone may have been given to another."""
+    """When the process started, as its system reports it: the system may give its pid to a later process."""
     lease: float
-    """Seconds without a heartbeat after which others, who cannot look up the pid, take it for gone."""
+    """Seconds without a heartbeat after which processes of other places, which cannot look up the pid, regard it as dead."""
     beats: int = 0
-    """Heartbeats so far. A counter, not a time: it needs no clock that two machines agree on."""
+    """The number of heartbeats so far. With a counter instead of a time, the clocks of two machines need not agree."""
 
 
 class StoredRun(NamedTuple):
-    """Whose a run is, as the store has it, and its last event."""
+    """The owner of a run, as the store has it, and its last event."""
 
     owner: str | None
     epoch: int
     last: int
     gaps: tuple[tuple[int, int], ...] = ()
-    """The first and the last event of what is missing before that one."""
+    """The first and the last seq of each gap before the last event."""
 
 
 class Restoring(Protocol):
-    """What a store with a `path` should be able to do besides, so that nothing is lost that a spool still has.
+    """Further methods of a store with a `path`, so that no event is lost that a spool still has.
 
-    Without `restore`, what comes behind a gap is refused and its file kept; without `stored`, each run is asked for by
-    itself; without `deleted`, a run comes back that was deleted shortly before its owner was killed.
+    Without `restore`, the journal leaves the events after a gap in the spool file; without `stored`, it asks for each run
+    separately; without `deleted`, a run comes back if it was deleted shortly before its owner was killed.
     """
 
     def restore(self, owner_id: str, segments: Sequence[Segment]) -> None:
-        """Same as `Store.append`, for what is left of runs whose earlier events are gone: a gap before a segment stays, and
-        is counted in `Run.lost`; a segment that lies in a gap fills it. `Store.read` raises `EventsMissing` at a gap."""
+        """Append what is left of runs whose earlier events are lost, as `Store.append` does, but with gaps.
+
+        A gap before a segment stays, and `Run.lost` counts its events; a segment that lies in a gap fills it. `Store.read`
+        raises `EventsMissing` at a gap."""
 
     def stored(self, run_ids: Collection[str]) -> Mapping[str, StoredRun]:
-        """What there is of these runs. Those that are not there are left out."""
+        """Return what the store has of these runs. Runs that do not exist are left out."""
 
     def deleted(self, owner_id: str) -> Collection[str]:
-        """The runs of `owner_id` that were deleted or pruned while its spool may still hold them: until it is forgotten."""
+        """Return the deleted or pruned runs of `owner_id` that its spool may still hold, until the owner is forgotten."""
 
 
 class Store(Protocol):
-    """Where events are kept. Every verb may block, may be called from any thread, and is all or nothing.
+    """A place for events. Each method may block, may be called from any thread, and is all or nothing.
 
-    What must hold, whoever implements it: the seq of a run is 1, 2, 3 ... without gaps; a reader never sees n+1 before
-    n; what `append` has returned from survives the process; one owner at a time writes a run.
+    Every implementation guarantees: the seq of a run is 1, 2, 3 ... without gaps; a reader never sees n+1 before n; after
+    `append` has returned, its events survive the process; one owner at a time writes a run.
     """
 
     url: str
     path: Path | None
     """Where files that belong to the store may be put, or None for a store that has no place on this machine's disk."""
     store_id: bytes
-    """16 bytes that tell this store from every other one, for as long as it lives."""
+    """16 bytes that identify this store among all stores, for its whole life."""
 
     def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
-        """Keep the segments, all or none. A run begins with the segment whose `first` is 1, and belongs to `owner_id`.
+        """Store the segments, all or none. A run begins with the segment whose `first` is 1, and belongs to `owner_id`.
 
-        What is already there (the retry of an append whose outcome was unknown) is skipped, by seq. Raises `RunFenced`
-        when a run belongs to another owner or epoch, `SeqGap` when events before the segment are missing.
+        `append` skips, by seq, events that the store already has: the caller retries an append whose outcome is unknown.
+        Raises `RunFenced` if a run belongs to another owner or epoch, `SeqGap` if events before the segment are missing.
         """
 
     def begin(self, run: Run, besides: Collection[str]) -> list[str]:
-        """Begin a run that is `running`, at epoch 1, unless others on its thread are: all or nothing, among all processes.
+        """Begin a run that is `running`, at epoch 1, unless another run of its thread is: atomically, for all processes.
 
-        Returns the ids of those in the way, which are not counted if they are among `besides`; a run that has this one's id,
-        wherever it is, always stands in the way. Nothing in the way: the run is there, without events, and is `run.owner`'s.
+        Returns the ids of the runs in the way. Runs among `besides` are not in the way; a run with the same id always is, on
+        any thread. If no run is in the way, the run exists, has no events, and belongs to `run.owner`.
         """
 
     def withdraw(self, run_id: str, owner_id: str) -> bool:
-        """Take back a run that has begun, is `owner_id`'s, and has no event yet: it was never there. False if it has."""
+        """Undo `begin` for a run of `owner_id` that has no event yet. Return False if the run has one."""
 
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
-        """The events with a larger seq than `after`, in order, at most `limit`. Empty for a run that is not there.
+        """Return the events with a larger seq than `after`, in order, at most `limit`; none for a run that does not exist.
 
-        None is skipped: where some are missing, which is damage, it raises `EventsMissing`.
+        `read` skips no event: at a gap, which is damage, it raises `EventsMissing`.
         """
 
     def run(self, run_id: str) -> Run | None:
-        """The run, or None."""
+        """Return the run, or None."""
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
-        """The runs that fit, newest first: by when they began here, not by any clock. A damaged one is logged, not given."""
+        """Return the runs that match, newest first, in the order in which they began in this store, not by a clock.
+
+        A damaged run is logged and left out.
+        """
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
-        """The runs, of one thread or of all, that are `running`, or have ended and are neither settled nor given up: in the
-        order in which they began here, the oldest first. The time that this takes depends on how many of them there are, and
-        not on how many runs the store holds."""
+        """Return the runs, of one thread or of all, that are `running`, or have ended and are neither settled nor given up.
+
+        The order is that in which they began in this store, oldest first. The time that this takes depends on the number of
+        these runs, and not on the number of all runs in the store.
+        """
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
-        """Note that somebody wants a run that has not ended to stop; the first cause stays. The run as it is then."""
+        """Note the request to stop a run that has not ended; the first cause stays. Return the run after that."""
 
     def stops(self, owner_id: str) -> dict[str, str]:
-        """The causes of the stops asked for, by run, of what `owner_id` owns and has not ended."""
+        """Return the pending stop requests for the live runs of `owner_id`: `{run_id: cause}`."""
 
     def claim(self, run_id: str, owner_id: str, epoch: int) -> bool:
-        """Make `owner_id` the owner at `epoch` + 1, if the run is still at `epoch` and has not ended; or False."""
+        """Make `owner_id` the owner at `epoch` + 1, if the run is at `epoch` and not done. Return whether it did."""
 
     def beat(self, owner: Owner) -> None:
-        """Note that the owner lives: add it, or replace what is there."""
+        """Note that the owner is alive: add it, or replace its entry."""
 
     def owners(self) -> list[Owner]:
-        """All owners that have not been forgotten."""
+        """Return all owners that were not forgotten."""
 
     def forget(self, owner_id: str) -> None:
-        """Drop an owner: it has left, or is gone and needs nothing any more."""
+        """Remove an owner: it has closed, or it is dead and its spool is imported."""
 
     def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
-        """Delete whole runs that have ended and are settled: ended before `before` (milliseconds since 1970) and, by when
-        they ended, not among the last `keep_last`. Returns their ids, the first to end first. `dry_run`: only that."""
+        """Delete whole runs that have ended and are settled.
+
+        They ended before `before` (milliseconds since 1970) and are not among the last `keep_last` runs to end. Returns
+        their ids, the first to end first. `dry_run`: only return the ids.
+        """
 
     def delete(self, run_ids: Collection[str]) -> list[str]:
-        """Delete these runs with all their events, whatever their state, so that their text cannot be read from the store's
-        files any more. Returns the ids that were there, in the order in which they were given."""
+        """Delete these runs with all their events, in any state, so that none of their text is left in the store's files.
+
+        Returns the ids of the runs that existed, in the given order.
+        """
 
     def vacuum(self) -> None:
-        """Rewrite the store without the room and the remains of what was deleted. Runs stay as they are."""
+        """Rewrite the store without free space and without remains of deleted runs. Runs stay as they are."""
 
     def owner_of(self, run_id: str) -> str | None:
-        """The id of the owner that may append to a run, also while the run waits for a human; None if it is not there.
+        """Return the id of the owner that may append to a run, also while the run waits for a human; None without a run.
 
-        Asked before each checkpoint: one read by an index. A store without this verb is asked for the whole run instead.
+        The journal calls it before each checkpoint: it should be one read by an index. If a store lacks it, the journal
+        reads the whole run instead.
         """
 
     def learn(self, graph: str, facts: Collection[str]) -> None:
-        """Add facts about a graph to those that are there. They belong to no run, and outlive all of them.
+        """Add facts about a graph. They belong to no run, and outlive all runs.
 
-        A store without this verb and `learned` is fine: then nothing that was learned survives the process.
+        A store may lack `learn` and `learned`: then the facts do not survive the process.
         """
 
     def learned(self, graph: str) -> set[str]:
-        """All facts about a graph."""
+        """Return all facts about a graph."""
 
     def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
-        """Make `holder` the holder of a thread, if it has none or has `instead_of`. Returns the holder that it has then.
+        """Make `holder` the holder of a thread, if it has none or `instead_of`. Return its holder.
 
-        So that one settlement at a time writes the thread, among all processes. A holder is an id of an owner, a space and a
-        number. A store without this verb, `holder` and `release` is fine: then two processes do not exclude each other.
+        With it, one settlement at a time writes a thread, among all processes. A holder is the id of an owner, a space and a
+        number. A store may lack `hold`, `holder` and `release`: then two processes do not exclude each other.
         """
 
     def holder(self, thread_id: str) -> str | None:
-        """The holder of a thread. Asked before each superstep of a settlement, also while the store cannot be written."""
+        """Return the holder of a thread, or None.
+
+        A settlement calls it before each superstep, also while the store cannot be written.
+        """
 
     def release(self, thread_id: str, holder: str) -> None:
-        """A thread has no holder any more, if it has this one."""
+        """Remove the holder of a thread, if it is this one."""
 
     def changed(self) -> int:
-        """A number that is another one after somebody else has written. Cheap enough to ask 100 times a second."""
+        """Return a number that changes when another writer has written. Cheap enough for 100 calls a second."""
 
     def check(self) -> list[str]:
-        """What is wrong with the store itself (damage, a schema that somebody has changed), a sentence for each thing."""
+        """Return what is wrong with the store itself (damage, a changed schema), one sentence for each problem."""
 
     def tidy(self) -> None:
-        """Bring what was written in small pieces into the shape that is small and fast to read."""
+        """Merge the small rows of appends into the form that is small and fast to read."""
 
     def before_fork(self) -> None:
-        """The process is about to fork: come to rest, so that the child does not inherit half of an operation."""
+        """Prepare for a fork: finish every operation, so that the child does not inherit half of one."""
 
     def after_fork(self, *, child: bool) -> None:
-        """The process has forked: go on; in the child, let go first of what belongs to the parent, without closing it."""
+        """Resume after a fork; in the child, first drop what belongs to the parent, without closing it."""
 
     def close(self) -> None:
-        """Release everything. A closed store raises `StoreClosed` from every other verb; closing twice is fine."""
+        """Release everything. After that, every other method raises `StoreClosed`; `close` is idempotent."""
 
 
 _OPTIONAL = ("hold", "holder", "learn", "learned", "owner_of", "release")
@@ -196,7 +230,7 @@ _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name
 def open_store(
     target: str | os.PathLike[str] | Store, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0
 ) -> Store:
-    """The store for a path or URL; a store that is open already is returned as it is."""
+    """Return the store for a path or URL; a store that is open already is returned as it is."""
     if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
         return target
@@ -206,10 +240,12 @@ def open_store(
         from .memory import MemoryStore
 
         return MemoryStore()
-    from .sqlite import SqliteStore
+    if not isinstance(target, str):  # a path is never a URL
+        from .sqlite import SqliteStore
 
-    path = _sqlite_path(text) if isinstance(target, str) else Path(text)  # a Path is never a URL
-    return SqliteStore(path, synchronous=synchronous, busy_timeout=busy_timeout)
+        return SqliteStore(Path(text), synchronous=synchronous, busy_timeout=busy_timeout)
+    store: Store = _module_of(text).open_url(text, synchronous=synchronous, busy_timeout=busy_timeout)
+    return store
 
 
 def _text(target: object) -> str:
@@ -219,15 +255,22 @@ def _text(target: object) -> str:
     return text
 
 
-def _sqlite_path(text: str) -> Path:
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)  # one letter is a Windows drive
-    if scheme is None:
-        return Path(text)
-    name = scheme[1].lower()
-    if name != "sqlite":
-        raise UnknownStore(url=text, reason=f"this version has no store for the scheme {name!r}")
-    parts = urlsplit(text)
-    path = unquote(parts.path)
-    if not text.lower().startswith("sqlite:///") or path in ("", "/") or parts.query or parts.fragment:
-        raise UnknownStore(url=text, reason="a SQLite URL has three slashes, an absolute path, and nothing more")
-    return Path(path)
+def path_of(url: str) -> Path:
+    """Return the file that a path or a URL names. Raises `UnknownStore`."""
+    path: Path = _module_of(url).path_of(url)
+    return path
+
+
+def _module_of(url: str) -> ModuleType:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", url)  # one letter is a Windows drive
+    name = scheme[1].lower() if scheme else "sqlite"  # without a scheme, it is a path
+    if name not in _MODULES:
+        raise UnknownStore(url=url, reason=f"this version has no store for the scheme {name!r}")
+    return import_module(_MODULES[name])
+
+
+_MODULES: Final = {"sqlite": f"{__name__}.sqlite"}
+"""The scheme of a URL -> the module of its store, imported at the first use: it may need a driver that is not installed.
+
+The module has `open_url(url, *, synchronous, busy_timeout)` and `path_of(url)`.
+"""

@@ -1,4 +1,4 @@
-"""A store in memory: the readable specification of what a store does, and the journal of tests and notebooks."""
+"""A store in memory: the readable specification of a store, and the journal of tests and notebooks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ..errors import RunFenced, SeqGap, StoreClosed
 from ..events import Event, Run, RunStatus
-from ..events import run_state as _fold
-from ..events.segments import Segment, unpack
-from . import Owner
+from . import Owner, Segment, advance, new_run, shown, unpack
+
+__all__ = ["MemoryStore"]
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Kept:
 
 
 class MemoryStore:
-    """Everything in dicts, under one lock. Gone with the process."""
+    """Runs in dicts, under one lock. They end with the process."""
 
     def __init__(self) -> None:
         self.url = ":memory:"
@@ -37,7 +37,7 @@ class MemoryStore:
         self._closed = False
 
     def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
-        """Keep the segments, all or none."""
+        """Store the segments, all or none."""
         with self._open():
             fenced = [s.run_id for s in segments if not self._may_append(owner_id, s)]
             if fenced:
@@ -63,17 +63,17 @@ class MemoryStore:
     def _keep(self, owner_id: str, segment: Segment) -> None:
         kept = self._kept.get(segment.run_id)
         if kept is None:
-            run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, owner_id), epoch=segment.epoch)
+            run = replace(new_run(segment.run_id, segment.t0 / 1000, owner_id), epoch=segment.epoch)
             kept = self._kept[segment.run_id] = _Kept(run)
         last = kept.run.last_seq
         for mark in segment.marks:
             if mark.seq > last:
-                kept.run = _fold.advance(kept.run, mark)
+                kept.run = advance(kept.run, mark)
         kept.events += unpack(segment, after=last)
         kept.run = replace(kept.run, last_seq=max(last, segment.last))
 
     def begin(self, run: Run, besides: Collection[str]) -> list[str]:
-        """Begin a run, unless others on its thread are running."""
+        """Begin a run, unless another one on its thread is running."""
         with self._open():
             there = [kept.run for kept in self._kept.values() if run.thread_id is not None]
             there = [one for one in there if one.thread_id == run.thread_id and one.status == RunStatus.RUNNING]
@@ -86,7 +86,7 @@ class MemoryStore:
             return in_the_way
 
     def withdraw(self, run_id: str, owner_id: str) -> bool:
-        """Take back a run that has begun, and has no event yet."""
+        """Undo `begin` for a run that has no event yet."""
         with self._open():
             kept = self._kept.get(run_id)
             if kept is None or kept.run.owner != owner_id or kept.events:
@@ -96,41 +96,41 @@ class MemoryStore:
             return True
 
     def read(self, run_id: str, after: int, limit: int | None) -> list[Event]:
-        """The events with a larger seq than `after`, in order, at most `limit`."""
+        """Return the events with a larger seq than `after`, in order, at most `limit`."""
         with self._open():
             kept = self._kept.get(run_id)
             return kept.events[after : None if limit is None else after + limit] if kept else []
 
     def run(self, run_id: str) -> Run | None:
-        """The run, or None."""
+        """Return the run, or None."""
         with self._open():
             kept = self._kept.get(run_id)
-            return _fold.shown(kept.run) if kept else None
+            return shown(kept.run) if kept else None
 
     def owner_of(self, run_id: str) -> str | None:
-        """The owner that may append to a run."""
+        """Return the owner that may append to a run."""
         with self._open():
             kept = self._kept.get(run_id)
             return kept.run.owner if kept else None
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
-        """The runs that fit, newest first."""
+        """Return the runs that match, newest first."""
         with self._open():
             found = [
-                _fold.shown(kept.run)
+                shown(kept.run)
                 for kept in reversed(self._kept.values())
                 if thread_id in (None, kept.run.thread_id) and status in (None, kept.run.status)
             ]
             return found[:limit]
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
-        """The runs that are running, or have ended and are neither settled nor given up; oldest first."""
+        """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""
         with self._open():
             runs = [kept.run for kept in self._kept.values() if thread_id in (None, kept.run.thread_id)]
-            return [_fold.shown(run) for run in runs if not run.done and run.status != RunStatus.PAUSED]
+            return [shown(run) for run in runs if not run.done and run.status != RunStatus.PAUSED]
 
     def request_stop(self, run_id: str, cause: str) -> Run | None:
-        """Note that somebody wants the run to stop."""
+        """Note the request to stop the run."""
         with self._open():
             kept = self._kept.get(run_id)
             if kept is None:
@@ -138,10 +138,10 @@ class MemoryStore:
             if not kept.run.ended and kept.run.stop is None:
                 kept.run = replace(kept.run, stop=cause)
                 self._version += 1
-            return _fold.shown(kept.run)
+            return shown(kept.run)
 
     def stops(self, owner_id: str) -> dict[str, str]:
-        """The stops asked for, of what `owner_id` owns and has not ended."""
+        """Return the pending stop requests for the live runs of `owner_id`: `{run_id: cause}`."""
         with self._open():
             runs = [kept.run for kept in self._kept.values()]
             return {run.run_id: run.stop for run in runs if run.stop and run.owner == owner_id and not run.ended}
@@ -157,17 +157,17 @@ class MemoryStore:
             return True
 
     def beat(self, owner: Owner) -> None:
-        """Note that the owner lives."""
+        """Note that the owner is alive."""
         with self._open():
             self._owners[owner.owner_id] = owner
 
     def owners(self) -> list[Owner]:
-        """All owners that have not been forgotten."""
+        """Return all owners that were not forgotten."""
         with self._open():
             return list(self._owners.values())
 
     def forget(self, owner_id: str) -> None:
-        """Drop an owner."""
+        """Remove an owner."""
         with self._open():
             self._owners.pop(owner_id, None)
 
@@ -184,7 +184,7 @@ class MemoryStore:
             return gone
 
     def delete(self, run_ids: Collection[str]) -> list[str]:
-        """Delete these runs, whatever their state."""
+        """Delete these runs, in any state."""
         with self._open():
             gone = [run_id for run_id in dict.fromkeys(run_ids) if run_id in self._kept]
             for run_id in gone:
@@ -193,7 +193,7 @@ class MemoryStore:
             return gone
 
     def vacuum(self) -> None:
-        """Nothing remains of what was deleted."""
+        """Do nothing: no text of deleted runs remains."""
         with self._open():
             return
 
@@ -203,55 +203,55 @@ class MemoryStore:
             self._facts.setdefault(graph, set()).update(facts)
 
     def learned(self, graph: str) -> set[str]:
-        """All facts about a graph."""
+        """Return all facts about a graph."""
         with self._open():
             return set(self._facts.get(graph, ()))
 
     def hold(self, thread_id: str, holder: str, instead_of: str | None) -> str:
-        """Make `holder` the holder of a thread, if it has none or has `instead_of`."""
+        """Make `holder` the holder of a thread, if it has none or `instead_of`. Return its holder."""
         with self._open():
             if self._holders.get(thread_id) in (None, instead_of):
                 self._holders[thread_id] = holder
             return self._holders[thread_id]
 
     def holder(self, thread_id: str) -> str | None:
-        """The holder of a thread."""
+        """Return the holder of a thread, or None."""
         with self._open():
             return self._holders.get(thread_id)
 
     def release(self, thread_id: str, holder: str) -> None:
-        """A thread has no holder any more, if it has this one."""
+        """Remove the holder of a thread, if it is this one."""
         with self._open():
             if self._holders.get(thread_id) == holder:
                 del self._holders[thread_id]
 
     def changed(self) -> int:
-        """Grows with every write."""
+        """Return a number that grows with every write."""
         with self._open():
             return self._version
 
     def check(self) -> list[str]:
-        """There is nothing that could be damaged."""
+        """Return nothing: memory has no files that could be damaged."""
         with self._open():
             return []
 
     def tidy(self) -> None:
-        """There is nothing to bring into shape."""
+        """Do nothing: there are no small rows to merge."""
         with self._open():
             return
 
     def before_fork(self) -> None:
-        """Come to rest."""
+        """Take the lock, so that no operation is running."""
         self._lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; a child has a copy of its own."""
+        """Release the lock; a child has a copy of the data."""
         if child:
-            self._holders.clear()  # the settlements of the parent are not in the child
+            self._holders.clear()  # the settlements of the parent do not run in the child
         self._lock.release()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all data."""
         with self._lock:
             self._closed = True
             self._kept.clear()

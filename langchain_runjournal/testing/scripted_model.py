@@ -1,4 +1,4 @@
-"""A chat model that follows a script, and streams it as a provider does. Public as `testing.ScriptedChatModel`."""
+"""A chat model that streams a script as a provider does. Public as `testing.ScriptedChatModel`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _FRAGMENT: Final = 12  # characters of the arguments of a tool call that come in
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What the model thinks before it speaks: a content block of its own, streamed word by word."""
+    """The thinking of the model before its text: a content block of its own, streamed word by word."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for a tool. `args` as a str is streamed as it stands, also if it is no JSON. Without an `id` it gets one."""
+    """A tool request. A str as `args` is streamed unchanged, even if it is not JSON. `id`: None for a new one."""
 
     name: str
     args: Mapping[str, Any] | str
@@ -56,7 +56,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Seconds in which nothing comes."""
+    """A pause of so many seconds in the stream."""
 
     seconds: float
 
@@ -67,13 +67,13 @@ class Wait:
 Step: TypeAlias = str | Reasoning | Call | Wait | BaseException | Callable[[], object]
 Answer: TypeAlias = str | Sequence[Step]
 Script: TypeAlias = Sequence[Answer] | Callable[[list[BaseMessage]], Answer]
-_Did: TypeAlias = AIMessageChunk | Wait | BaseException | Callable[[], object]
+_Output: TypeAlias = AIMessageChunk | Wait | BaseException | Callable[[], object]
 
 _STEPS = "a str, Reasoning, Call, Wait, an exception (an instance, not its class), or a function to call"
 
 
 class _Counter:
-    """0, 1, 2 ... for many threads. A copy goes on where the original is."""
+    """A counter 0, 1, 2 ... for many threads. A copy continues from the number of the original."""
 
     def __init__(self, last: int = -1) -> None:
         self._last = last
@@ -89,10 +89,10 @@ class _Counter:
 
 
 class ScriptedChatModel(BaseChatModel):
-    """A chat model that says what a script says, with no key and no network: to test Stop buttons, and for demonstrations.
+    """A chat model that streams a script, without a key and without a network: to test Stop buttons, and for demonstrations.
 
-    `script` has one answer for each time that the model is asked; or it is a function that is given the messages and returns
-    the answer. An answer is a text, or a list of steps in the order in which they come::
+    `script` has one answer for each call of the model; or it is a function that gets the messages and returns the answer. An
+    answer is a text, or a list of steps in the order in which the model streams them::
 
         ScriptedChatModel([
             [Reasoning("Both."), "Let me look. ", Call("weather", {"city": "Oslo"}), Call("weather", {"city": "Rome"})],
@@ -100,15 +100,17 @@ class ScriptedChatModel(BaseChatModel):
             ["It will ", ConnectionError("the provider dropped the stream")],
         ])
 
-    A text comes word by word, the arguments of a tool call in fragments, and usage with the last chunk. An exception is
-    raised where it stands. A function is called there without arguments, and awaited if it returns something to await:
-    ``asyncio.Event().wait`` holds the answer in the middle until the test lets it go on, without a sleep.
+    The model streams a text word by word, the arguments of a tool call in fragments, and the usage with the last chunk. It
+    raises an exception at its place in the list. It calls a function there without arguments, and awaits what the function
+    returns if that is awaitable: ``asyncio.Event().wait`` holds the answer until the test sets the event, without a sleep.
 
     `pace`: seconds between two chunks. `strict`: refuse, with `RequestRefused`, what providers refuse: no messages, a tool
-    request without its result right behind it, a result without its request. `usage=False`: report none. `blocks`: text
-    comes as content blocks, as it always does where there is `Reasoning`. A script that is at its end raises `ScriptEnded`.
+    request without its result right behind it, a result without its request. `usage=False`: report no usage. `blocks`: text
+    comes as content blocks, as it always does if the answer has `Reasoning`. After the last answer of the script, a call
+    raises `ScriptEnded`.
 
-    A deep copy and what is unpickled go on by themselves where the original was; a shallow copy goes on together with it.
+    A deep copy or an unpickled copy has its own position in the script, which starts at that of the original. A shallow copy
+    shares the position of the original.
     """
 
     script: Any
@@ -117,10 +119,10 @@ class ScriptedChatModel(BaseChatModel):
     usage: bool = True
     blocks: bool = False
     model_name: str = "scripted"
-    # Not None, as elsewhere: a global cache would answer in its place, also with what another script says.
+    # LangChain's default is None: then a global cache would answer instead, even with the answer of another script.
     cache: BaseCache | bool | None = False
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
-    _turns: _Counter = PrivateAttr(default_factory=_Counter)
+    _answered: _Counter = PrivateAttr(default_factory=_Counter)
     _ids: _Counter = PrivateAttr(default_factory=_Counter)
 
     def __init__(self, script: Script, **fields: Any) -> None:
@@ -135,14 +137,14 @@ class ScriptedChatModel(BaseChatModel):
 
     @property
     def requests(self) -> list[list[BaseMessage]]:
-        """What the model was sent, a list of messages for each time, also what it has refused. The newest is last.
+        """The messages of each call of the model, refused ones included. The newest call is last.
 
-        Copies, as the messages were then: programs and frameworks change theirs in place.
+        They are copies made at the call, because programs and frameworks change their messages in place.
         """
         return [list(sent) for sent in self._requests]
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        # The script itself is shared: the events that it sets and waits for are those of the test.
+        # The copies share the script: the events that it sets and awaits are those of the test.
         memo = {} if memo is None else memo
         memo[id(self.script)] = self.script
         return super().__deepcopy__(memo)
@@ -154,7 +156,7 @@ class ScriptedChatModel(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """The same model with tools. The script decides whether they are used."""
+        """Return the same model with tools. The script decides whether the model requests them."""
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], tool_choice=tool_choice, **kwargs)
 
     def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
@@ -165,19 +167,19 @@ class ScriptedChatModel(BaseChatModel):
                     time.sleep(self.pace)
             elif isinstance(step, Wait):
                 time.sleep(step.seconds)
-            elif (waiting := _does(step)) is not None:
+            elif (waiting := _run_step(step)) is not None:
                 if inspect.iscoroutine(waiting):
-                    waiting.close()  # it will never be awaited, and would say so where nobody expects it
+                    waiting.close()  # else Python warns later, from another place, that it was never awaited
                 raise InvalidArgument(name="a step of the script", expected="synchronous, as the call is", value=step)
 
     async def _astream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         for step in self._steps(messages):
             if isinstance(step, AIMessageChunk):
                 yield ChatGenerationChunk(message=step)
-                await asyncio.sleep(self.pace)  # also without a pace: between two chunks a real call can be cancelled
+                await asyncio.sleep(self.pace)  # also without a pace: a real call can be cancelled between two chunks
             elif isinstance(step, Wait):
                 await asyncio.sleep(step.seconds)
-            elif (waiting := _does(step)) is not None:
+            elif (waiting := _run_step(step)) is not None:
                 await waiting
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
@@ -186,26 +188,26 @@ class ScriptedChatModel(BaseChatModel):
     async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         return await agenerate_from_stream(self._astream(messages))
 
-    def _steps(self, messages: list[BaseMessage]) -> Iterator[_Did]:
+    def _steps(self, messages: list[BaseMessage]) -> Iterator[_Output]:
         self._requests.append([message.model_copy(update=_copied(vars(message))) for message in messages])
         if self.strict:
             _refuse_broken(messages)
         answer = self._answer(messages)
         steps: Sequence[Step] = [answer] if isinstance(answer, str) else answer
         in_blocks = self.blocks or self.output_version == "v1" or any(isinstance(step, Reasoning) for step in steps)
-        # Ids of calls are others in each answer and the same in each run of a test. At least the length of the history, so
-        # that they are others too where a new process goes on with a thread.
+        # The ids of calls differ between answers, and are the same in each run of a test. They count from the length of the
+        # history at least, so that they differ as well if a new process continues a thread.
         number = self._ids.next(least=len(messages))
-        said, calls = 0, 0
+        chunks, calls = 0, 0
         for step, index in _numbered(steps, in_blocks):
             if isinstance(step, Call):
-                for chunk in _asking(step, index, f"call_{number}_{calls}", in_blocks):
-                    said += 1
+                for chunk in _stream_request(step, index, f"call_{number}_{calls}", in_blocks):
+                    chunks += 1
                     yield chunk
                 calls += 1
             elif isinstance(step, (str, Reasoning)):
-                for chunk in _saying(step, index if in_blocks else None):
-                    said += 1
+                for chunk in _stream_text(step, index if in_blocks else None):
+                    chunks += 1
                     yield chunk
             else:
                 yield step
@@ -213,7 +215,7 @@ class ScriptedChatModel(BaseChatModel):
         last.response_metadata = {"finish_reason": "tool_calls" if calls else "stop", "model_name": self.model_name}
         if self.usage:
             given = sum(len(_WORDS.findall(message.text)) for message in messages)
-            last.usage_metadata = {"input_tokens": given, "output_tokens": said, "total_tokens": given + said}
+            last.usage_metadata = {"input_tokens": given, "output_tokens": chunks, "total_tokens": given + chunks}
         yield last
 
     def _answer(self, messages: list[BaseMessage]) -> Answer:
@@ -222,14 +224,14 @@ class ScriptedChatModel(BaseChatModel):
             answer = self.script(messages)
             _check([answer])
             return answer
-        turn = self._turns.next()
-        if turn >= len(self.script):
+        number = self._answered.next()
+        if number >= len(self.script):
             raise ScriptEnded(answers=len(self.script))
-        answer = self.script[turn]
+        answer = self.script[number]
         return answer
 
 
-def _does(step: BaseException | Callable[[], object]) -> Awaitable[object] | None:
+def _run_step(step: BaseException | Callable[[], object]) -> Awaitable[object] | None:
     if isinstance(step, BaseException):
         raise step
     done = step()
@@ -237,10 +239,10 @@ def _does(step: BaseException | Callable[[], object]) -> Awaitable[object] | Non
 
 
 def _numbered(steps: Sequence[Step], in_blocks: bool) -> Iterator[tuple[Step, int]]:
-    """Each step with the number of its block. A block ends where another kind begins, not at a silence or a function.
+    """Yield each step with the number of its block. A block ends where another kind begins, not at a pause or a function.
 
-    Providers that send blocks number them all in one sequence. A plain text has no number: LangChain gives it 0 of its own,
-    under which langchain-core 1.4 loses it if a call has that one too.
+    Providers that send blocks number all of them in one sequence. A plain text has no number: LangChain gives it the number
+    0, and langchain-core 1.4 loses the text if a call has that number, too.
     """
     index, kind = -1 if in_blocks else 0, ""
     for step in steps:
@@ -255,14 +257,14 @@ def _kind(step: str | Reasoning) -> str:
     return "reasoning" if isinstance(step, Reasoning) else "text"
 
 
-def _saying(step: str | Reasoning, index: int | None) -> Iterator[AIMessageChunk]:
+def _stream_text(step: str | Reasoning, index: int | None) -> Iterator[AIMessageChunk]:
     kind = _kind(step)
     for word in _WORDS.findall(step.text if isinstance(step, Reasoning) else step):
         yield AIMessageChunk(content=word if index is None else [{"type": kind, kind: word, "index": index}])
 
 
-def _asking(call: Call, index: int, id: str, in_blocks: bool) -> Iterator[AIMessageChunk]:
-    """The name first, then the arguments."""
+def _stream_request(call: Call, index: int, id: str, in_blocks: bool) -> Iterator[AIMessageChunk]:
+    """Yield the name of a tool request, then its arguments in fragments."""
     args = call.args if isinstance(call.args, str) else json.dumps(call.args)
     yield _chunk(in_blocks, tool_call_chunks=[tool_call_chunk(name=call.name, args="", id=call.id or id, index=index)])
     for at in range(0, len(args), _FRAGMENT):
@@ -270,12 +272,12 @@ def _asking(call: Call, index: int, id: str, in_blocks: bool) -> Iterator[AIMess
 
 
 def _chunk(in_blocks: bool, **fields: Any) -> AIMessageChunk:
-    """One that says nothing: an empty text would be a block more among blocks."""
+    """Return a chunk without text: among blocks, an empty text would be one more block."""
     return AIMessageChunk(content=[] if in_blocks else "", **fields)
 
 
 def _copied(value: Any) -> Any:
-    """As deep as a message is made of JSON. Anything else in it (the artifact of a tool) may be nothing to copy."""
+    """Copy as deep as the message is JSON. Anything else in it (the artifact of a tool) may not be copyable."""
     if isinstance(value, dict):
         return {key: _copied(one) for key, one in value.items()}
     return [_copied(one) for one in value] if isinstance(value, list) else value

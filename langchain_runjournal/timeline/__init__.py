@@ -1,3 +1,5 @@
-"""One fold of a run for eyes, without any markup. Pure.
+"""One fold of a run for a page, without any markup. Pure.
 
-Imports `messages` and `events`."""
+`timeline` folds the events, `calls` has the model and tool calls, `conversation` the messages, `time_axis` the positions.
+Imports `messages` and `events`.
+"""

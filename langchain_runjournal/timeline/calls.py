@@ -1,4 +1,4 @@
-"""Pure: one model or tool call of a run: while its events are read, and as it is drawn."""
+"""Pure: one model or tool call of a run, while its events are read (`OpenModel`, `OpenTool`) and as a page shows it."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _BINS: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """One model call. `open`: it has said nothing that is kept, and has not ended."""
+    """One model call. `open`: it has not ended, and has streamed nothing that a partial answer would keep."""
 
     call_id: str
     model: str
     role: str
     node: str | None
     inside: str | None
-    """The tool call in which it happens."""
+    """The tool call in which it runs."""
     attempt: int
     replaced: bool
-    """A later call has taken its place."""
+    """A later attempt replaces it."""
     unused: bool
-    """Nobody was given its answer."""
+    """A task kept its answer to itself."""
     late: bool
     seq: int
-    """Of its first event."""
+    """The seq of its first event."""
     began: float
     first: float | None
-    """When its first token came."""
+    """When its first token arrived."""
     last: float | None
-    """When its last one did."""
+    """When its last token arrived."""
     ended: float
-    """When it ended; if it has not, as far as the run has come."""
+    """When it ended; for a call that has not ended, when the run was cut off, or its last event."""
     lasts: float | None
-    """How long it took. None if nobody knows: it goes on, or its process was killed."""
+    """How long it took. None if that is unknown: it is running, or its process was killed."""
     outcome: ModelOutcome
     cause: str | None
     error: str | None
     deltas: int
     characters: int
     silence: float
-    """The longest wait between two tokens, or for the end."""
+    """The longest wait between two tokens, or between the last token and the end."""
     flow: tuple[int, ...]
-    """Tokens, in equal parts of the picture between `first` and `last`."""
+    """The number of tokens in each of several equal parts of the picture between `first` and `last`."""
     usage: Mapping[str, Any]
     text: str
     thinking: str
@@ -69,30 +69,30 @@ class ToolCall:
     args: Any
     inside: str | None
     ran: bool
-    """Whether a tool has run: a result may come without."""
+    """Whether a tool ran: a result may have no `tool.start`."""
     seq: int
     began: float
     ended: float
     lasts: float | None
-    """Both as of a model call."""
+    """Both `ended` and `lasts` are as in `ModelCall`."""
     outcome: ToolOutcome
     late: bool
     """It ended after the run."""
     text: str
-    """What came of it."""
+    """Its result or its error."""
     lane: int
 
 
 @dataclass(slots=True)
 class OpenModel:
-    """A model call that is being read."""
+    """A model call whose events are being read."""
 
     call_id: str
     began: float
     seq: int
     data: Mapping[str, Any] = field(default_factory=dict)
     role: str | None = None
-    """What has been decided since it began."""
+    """The role that a later event gave it."""
     late: bool = False
     closed: bool = False
     times: array[float] = field(default_factory=lambda: array("d"))
@@ -108,7 +108,7 @@ class OpenModel:
 
 @dataclass(slots=True)
 class OpenTool:
-    """A tool call that is being read."""
+    """A tool call whose events are being read."""
 
     call_id: str
     began: float
@@ -133,7 +133,7 @@ def model_call(
     replaced: bool,
     unused: bool,
 ) -> ModelCall:
-    """A model call as it is drawn. `is_known`: what has not ended by itself ended with its run, and one knows when."""
+    """Return a model call as a page shows it. `is_known`: a call without an end ended with its run, at a known time."""
     began, ended = span
     data, message = call.data, call.message
     content, calls = (message.get("content"), None) if message is not None else streamed(call.deltas, call.call_id)
@@ -171,7 +171,7 @@ def model_call(
 
 
 def tool_call(tool: OpenTool, ended: float, lane: int, *, is_known: bool) -> ToolCall:
-    """A tool call as it is drawn; `is_known` as of a model call."""
+    """Return a tool call as a page shows it; `is_known` as in `model_call`."""
     data = tool.data
     return ToolCall(
         call_id=tool.call_id,
@@ -211,7 +211,7 @@ def _flow(times: array[float], axis: Axis) -> tuple[int, ...]:
     if not times:
         return ()
     first, last = axis.place(times[0]), axis.place(times[-1])
-    # As many as say something: with a token or two in each, the picture is of chance.
+    # At least four tokens a part on average: with one or two, the shape would show chance.
     bins = [0] * max(1, min(_BINS, len(times) // 4, round((last - first) * 2 * _BINS)))
     scale = len(bins) / (last - first) if last > first else 0.0
     for at in times:
@@ -220,10 +220,10 @@ def _flow(times: array[float], axis: Axis) -> tuple[int, ...]:
 
 
 def as_text(value: object) -> str | None:
-    """Whatever it is, in words; None stays None."""
+    """Return any value as text; None stays None."""
     return None if value is None else value if isinstance(value, str) else spoken(value)
 
 
 def as_strings(value: object) -> list[str]:
-    """The strings in it, if it is a list."""
+    """Return the strings in a list; an empty list for any other value."""
     return [one for one in value if isinstance(one, str)] if isinstance(value, (list, tuple)) else []

@@ -1,6 +1,6 @@
-"""Pure: the clock of a run's events -> where in a picture each moment stands.
+"""Pure: the clock of a run's events -> the position of each moment in the picture.
 
-Rule: time goes on and never back, whatever the clock did. A long silence takes little room, so that the rest can be seen.
+Rule: time never goes back, even if the clock was set back. A long silence takes little room, so that the rest stays visible.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 _SET_BACK: Final = 2.0
-"""Seconds: threads that write at once are apart by less; the clock was set back by more."""
+"""Seconds. Concurrent threads record times that differ by less; a clock that was set back jumps by more."""
 _SILENT: Final = 20.0
 _LONG: Final = 3600.0
 _ENOUGH: Final = 0.2
-"""Seconds of work: who has less to show, shows a silence of less than an hour as long as it was."""
+"""Seconds of work. A run with less work shows a silence of less than an hour at its full length."""
 _TIMES_AS_LONG: Final = 6
 _ROOM: Final = 0.07
 _MOST_ROOM: Final = 0.3
@@ -33,16 +33,16 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Where moments stand, from 0 to 1."""
+    """The positions of moments, from 0 to 1."""
 
     length: float
     breaks: tuple[Break, ...]
     times: tuple[float, ...]
     places: tuple[float, ...]
-    """Where each of the `times` stands; between two of them, it goes on evenly."""
+    """The position of each of the `times`; positions between two of them are linear."""
 
     def place(self, at: float) -> float:
-        """Where the moment stands that is `at` seconds after the beginning."""
+        """Return the position of the moment that is `at` seconds after the beginning."""
         times, places = self.times, self.places
         right = bisect_right(times, at)
         if right == 0:
@@ -55,12 +55,12 @@ class Axis:
 
     @property
     def worked(self) -> float:
-        """Seconds without the breaks."""
+        """The length in seconds, without the breaks."""
         return self.length - sum(one.ended - one.began for one in self.breaks)
 
 
 class Clock:
-    """Seconds since the first event that has a time."""
+    """A clock that counts seconds since the first event that has a time."""
 
     def __init__(self) -> None:
         self.began = 0.0
@@ -70,7 +70,7 @@ class Clock:
         self._busy = 0.0
 
     def tick(self, at: float) -> float:
-        """An event comes, and says that it is `at`. How long after the first one that is."""
+        """Advance to an event with the wall clock `at`. Return the seconds since the first event."""
         if at <= 0:
             return self.now
         if not self.began:
@@ -87,7 +87,7 @@ class Clock:
         return self.now
 
     def axis(self) -> Axis:
-        """The picture of it all."""
+        """Return the axis of all events so far."""
         breaks, worked = self._breaks()
         room = min(_ROOM, _MOST_ROOM / len(breaks)) if breaks else 0.0
         if breaks and worked <= 0:
@@ -103,7 +103,7 @@ class Clock:
         return Axis(length=self.now, breaks=tuple(breaks), times=tuple(times), places=tuple(places))
 
     def _breaks(self) -> tuple[list[Break], float]:
-        """The silences that are much longer than all the rest, and how long the rest is."""
+        """Return the silences that are much longer than all the rest, and the length of the rest."""
         worked = self._busy
         silences = sorted(self._silences, key=lambda one: one.ended - one.began)
         for number, one in enumerate(silences):
@@ -115,8 +115,8 @@ class Clock:
 
 
 def lanes(spans: Sequence[tuple[float, float]], axis: Axis) -> list[int]:
-    """Beside which others each span is drawn: each takes the first lane that is free when it begins."""
-    # What took no time takes some room all the same.
+    """Return the lane of each span: the first lane that is free when the span begins."""
+    # A span that took no time still takes some room.
     least = min(_VISIBLE, 0.25 / len(spans)) if spans else 0.0
     drawn = [(place := axis.place(began), max(axis.place(ended), place + least)) for began, ended in spans]
     found = [0] * len(spans)

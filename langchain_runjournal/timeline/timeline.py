@@ -1,13 +1,13 @@
-"""Pure: the events of a run -> all that a picture of it needs.
+"""Pure: the events of a run -> all that its page shows.
 
-Rule: the order of events is that of their seq; their clock only says where to draw them, and any JSON will do as data. Times
-are seconds since the run began. What a message is, is decided elsewhere (`transcript`, `stream_assembly`, `partial`).
+Rule: the order of events is that of their seq. Their clock only says where to draw them. An event may hold any JSON. Times
+are seconds since the run began. `transcript`, `stream_assembly` and `partial` decide what a message is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..events import DELTA, Event, Run
@@ -16,7 +16,7 @@ from ..events.run_state import as_mapping
 from ..messages.attempts import Attempts
 from ..messages.plain_text import shows, spoken, text_of
 from .calls import ModelCall, OpenModel, OpenTool, ToolCall, as_strings, as_text, model_call, tool_call
-from .conversation import DisplayedMessage, told
+from .conversation import DisplayedMessage, displayed_messages
 from .time_axis import Axis, Clock, lanes
 
 _WORDS: Final = ("text", "thinking", "reasoning", "args", "json")
@@ -24,7 +24,7 @@ _WORDS: Final = ("text", "thinking", "reasoning", "args", "json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that was said of the run itself: its kind without `run.`, and its data."""
+    """An event about the run itself: its kind without `run.`, and its data."""
 
     kind: str
     at: float
@@ -35,59 +35,59 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """One run, to be drawn."""
+    """One run, as a page shows it."""
 
     run: Run
-    """As its events tell it, and where they are silent, as it was given."""
+    """The run that the caller gave, with the end that its events have if the run was read before its end."""
     began: float
     """Wall clock, in seconds since 1970; 0 if no event has a time."""
     length: float
-    """How long it took, with what came late."""
+    """How long it took, late events included."""
     ended: float | None
-    """When its end was told; None if it was not."""
+    """When its `run.end` was recorded; None without one."""
     cut: float | None
-    """Where it was cut off, if it was."""
+    """When it was cut off, if it was."""
     events: int
     models: tuple[ModelCall, ...]
     tools: tuple[ToolCall, ...]
     marks: tuple[Mark, ...]
     messages: tuple[DisplayedMessage, ...]
-    unread: int
-    """Events that hold something else than they should, and are not among the messages."""
+    is_unreadable: bool
+    """An event holds data that the journal does not record, so there are no `messages`."""
     axis: Axis
-    is_gone: bool
-    """It has not ended, and nobody works on it any more."""
+    is_dead: bool
+    """It has not ended, and its owner is dead."""
 
     def marks_of(self, kind: str) -> list[Mark]:
-        """Those of one kind, in their order."""
+        """Return the marks of one kind, in their order."""
         return [mark for mark in self.marks if mark.kind == kind]
 
     @property
     def lanes(self) -> int:
-        """How many tools were drawn beside each other."""
+        """The number of rows that the tool calls need, so that no two overlap."""
         return max((tool.lane for tool in self.tools), default=-1) + 1
 
     @property
     def model_lanes(self) -> int:
-        """How many model calls were."""
+        """The number of rows that the model calls need."""
         return max((call.lane for call in self.models), default=-1) + 1
 
 
-def timeline(run: Run, events: Iterable[Event], *, is_gone: bool = False) -> Timeline:
-    """What there is to draw of a run. Never raises because of what its events hold. `is_gone`: its process is."""
+def timeline(run: Run, events: Iterable[Event], *, is_dead: bool = False) -> Timeline:
+    """Return what a page shows of a run. Never raises because of what its events hold. `is_dead`: its owner is dead."""
     found = list(events)
-    reader = _Reader(run, is_gone)
+    reader = _Reader(run, is_dead)
     for event in found:
         reader.read(event)
     return reader.finish(found)
 
 
 class _Reader:
-    """What has been read of a run so far."""
+    """The state of a run after the events that were read so far."""
 
-    def __init__(self, run: Run, is_gone: bool) -> None:
+    def __init__(self, run: Run, is_dead: bool) -> None:
         self.given = run
-        self.is_gone = is_gone
+        self.is_dead = is_dead
         self.run: Run | None = None
         self.clock = Clock()
         self.models: dict[str | None, OpenModel] = {}
@@ -96,12 +96,13 @@ class _Reader:
         self.marks: list[Mark] = []
         self.attempts = Attempts()
         self.over: float | None = None
+        """When the run ended."""
         self.worked = 0.0
-        """When something happened last that was no mark."""
+        """The time of the last event before the end that is not a mark."""
+        self.stalled: float | None = None
+        """The time of the first event after `worked` that says that the run was cut off."""
         self.cut: float | None = None
-        """When it was noticed first, after that, that it goes no further."""
-        self.stands: float | None = None
-        """Where it was cut off."""
+        """When the run was cut off; known only at the end."""
 
     def read(self, event: Event) -> None:
         now = self.clock.tick(event.at)
@@ -144,17 +145,17 @@ class _Reader:
         late = self.over is not None
         self.marks.append(Mark(kind=kind, at=now, seq=event.seq, data=data, late=late))
         if kind in ("settled", "end") or (kind == "checkpoint" and "before" in data):
-            self._stands_still(now)
+            self._stalls(now)
         if kind == "end" and self.over is None:
             self.over = now
 
     def _works(self, now: float) -> None:
         if self.over is None:
-            self.worked, self.cut = now, None
+            self.worked, self.stalled = now, None
 
-    def _stands_still(self, now: float) -> None:
-        if self.over is None and self.cut is None:
-            self.cut = now
+    def _stalls(self, now: float) -> None:
+        if self.over is None and self.stalled is None:
+            self.stalled = now
 
     # --- model calls --------------------------------------------------------------------------------------------------
 
@@ -168,14 +169,14 @@ class _Reader:
         call = self._model(event, now)
         if self.over is not None or call.closed:
             return
-        value = event._value
+        value = event.bare
         call.deltas.append(value)
         call.times.append(now)
-        self.worked, self.cut = now, None
+        self.worked, self.stalled = now, None
         if isinstance(value, str):
             call.characters += len(value)
             return
-        call.characters += sum(len(said) for key in _WORDS if isinstance(said := value.get(key), str))
+        call.characters += sum(len(text) for key in _WORDS if isinstance(text := value.get(key), str))
         if isinstance(value.get("blocks"), list):
             call.characters += len(event.text)
         usage = value.get("usage")
@@ -205,10 +206,10 @@ class _Reader:
             call.partial, call.closed = True, True
             call.cause, call.error = as_text(data.get("cause")), as_text(data.get("error")) or call.error
             call.ended = now if call.ended is None else call.ended
-            self._stands_still(now)
+            self._stalls(now)
 
     def _end_task(self, data: Mapping[str, Any]) -> None:
-        """What a task gave back decides which calls were answers."""
+        """Apply the output of a task, which decides which calls were answers."""
         self.attempts.keep(as_strings(data.get("kept")))
         self.attempts.show(as_strings(data.get("shown")))
         for id in as_strings(data.get("gave")):
@@ -234,14 +235,14 @@ class _Reader:
 
     def _end_tool(self, event: Event, data: Mapping[str, Any], now: float) -> None:
         message = as_mapping(as_mapping(data.get("message")).get("data"))
-        id = data.get("tool_call_id") or message.get("tool_call_id")
+        id = data.get("tool_call_id")
         tool = self.tools.get(event.call_id) if event.call_id is not None else None
         if tool is None and isinstance(id, str):
             tool = self.tool_of.get(id)
         if tool is None:
-            # An unknown tool, a human's refusal: a result that no tool has reported.
+            # A result without a `tool.start`: an unknown tool, a human's refusal.
             key = event.call_id or f"tool {event.seq}"
-            about = {**data, "tool_call_id": id, "name": data.get("name") or message.get("name")}
+            about = {**data, "name": message.get("name")}
             tool = self.tools[key] = OpenTool(str(event.call_id), now, event.seq, about, ran=False)
             if isinstance(id, str):
                 self.tool_of[id] = tool
@@ -258,9 +259,9 @@ class _Reader:
     # --- the whole ----------------------------------------------------------------------------------------------------
 
     def finish(self, events: Sequence[Event]) -> Timeline:
-        run = self._told_run()
+        run = self._run()
         end = self.clock.now
-        self.stands = self._cut(run)
+        self.cut = self._cut(run)
         axis = self.clock.axis()
         is_known = self.over is not None and run.cause != "crash"
         models = list(self.models.values())
@@ -286,50 +287,45 @@ class _Reader:
             tool_call(tool, span[1], lane, is_known=is_known)
             for tool, span, lane in zip(tools, tool_spans, tool_lanes, strict=True)
         )
-        known = {id: (tool.seq, tool.ended_seq, tool.outcome, tool.text) for id, tool in self.tool_of.items()}
+        facts = {id: (tool.seq, tool.ended_seq, tool.outcome, tool.text) for id, tool in self.tool_of.items()}
         settled = [(mark.seq, mark.data) for mark in self.marks if mark.kind == "settled"]
-        messages, unread = told(run, events, settled, known)
+        messages = displayed_messages(run, events, settled, facts)
         return Timeline(
             run=run,
             began=self.clock.began,
             length=end,
             ended=self.over,
-            cut=self.stands,
+            cut=self.cut,
             events=len(events),
             models=calls,
             tools=made,
             marks=tuple(self.marks),
-            messages=messages,
-            unread=unread,
+            messages=messages or (),
+            is_unreadable=messages is None,
             axis=axis,
-            is_gone=self.is_gone and self.over is None,
+            is_dead=self.is_dead and self.over is None,
         )
 
-    def _told_run(self) -> Run:
-        """A run that was read before its last events did not know them yet."""
+    def _run(self) -> Run:
+        """Return the given run, with the end that the events have if the run was read before its end."""
         seen = self.run
         if seen is not None and seen.ended and not self.given.ended:
-            return Run(
-                run_id=self.given.run_id,
-                **{name: getattr(seen, name) for name in _TOLD},
-                **{name: getattr(self.given, name) for name in _GIVEN},
-            )
+            return replace(self.given, **{name: getattr(seen, name) for name in _ENDING})
         return self.given
 
     def _cut(self, run: Run) -> float | None:
         if str(run.status) not in ("interrupted", "failed"):
             return None
-        # After a crash, the end is told by whoever finds the run, at any time.
-        return self.worked if run.cause == "crash" or self.cut is None else self.cut
+        # After a crash, the process that recovers the run records its end, at any later time.
+        return self.worked if run.cause == "crash" or self.stalled is None else self.stalled
 
     def _end_of(self, ended: float | None, late: bool) -> float:
-        """Where something ends that may not have ended."""
+        """Return the time at which the page lets a call end, also one that has not ended."""
         if ended is not None:
             return ended
         if late or self.over is None:
             return self.clock.now
-        return self.over if self.stands is None else self.stands
+        return self.over if self.cut is None else self.cut
 
 
-_TOLD: Final = ("status", "cause", "error", "ended_at", "settled", "problem", "given_up", "usage")
-_GIVEN: Final = ("thread_id", "name", "started_at", "stop", "lost", "owner", "epoch", "last_seq", "metadata")
+_ENDING: Final = ("status", "cause", "error", "ended_at", "settled", "problem", "given_up", "usage")

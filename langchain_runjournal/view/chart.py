@@ -1,4 +1,4 @@
-"""Pure: the time line of a run as HTML: boxes by percent, so that it fits whatever width there is."""
+"""Pure: the timeline of a run as HTML. Positions are percentages, so that the chart fits any width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .elements import Place, badge, bidi_isolate, brief, duration, number, perce
 from .phrases import OUTCOMES, how_long, mark_words, model_words, tool_name, tool_words
 
 _MOST_BOXES: Final = 240
-"""More than that are drawn as one shape, without words."""
+"""The chart draws more boxes than that as one shape, without labels."""
 _MOST_ROWS: Final = 24
 _MOST_LANES: Final = 600
 _MOST_MARKS: Final = 30
@@ -23,17 +23,17 @@ _SHOWN: Final = ("stop", "pause", "lost", "settled", "end")
 _NEAR: Final = 0.07
 _SEEN: Final = 0.002
 _ROOM: Final = 0.14
-"""Between two labels of silences."""
+"""The least distance between two labels of silences."""
 _STEPS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30)
 _LONG_STEPS: Final = (60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 
 
 _Box: TypeAlias = tuple[str, str, str, str]
-"""Of what kind a box is, the words in it, those that say more, and what is drawn in it."""
+"""The CSS classes of a box, its label, its title, and the HTML in it."""
 
 
 def chart(line: Timeline, place: Place) -> str:
-    """The picture, what its signs mean, and the same in words."""
+    """Return the chart, its legend, and the same in words."""
     axis = line.axis
     marks = [mark for mark in line.marks if mark.kind in _SHOWN][:_MOST_MARKS]
     groups = _groups(marks, axis)
@@ -56,14 +56,14 @@ def chart(line: Timeline, place: Place) -> str:
 
 def _alternative(line: Timeline) -> str:
     finished = sum(tool.outcome == "result" for tool in line.tools)
-    told = [f"Time line of {duration(line.length)}", plural(len(line.models), "model call")]
+    parts = [f"Timeline of {duration(line.length)}", plural(len(line.models), "model call")]
     if line.tools:
-        told.append(
+        parts.append(
             f"{plural(len(line.tools), 'tool call')} in {plural(line.lanes, 'lane')}, {number(finished)} with a result"
         )
     if line.cut is not None:
-        told.append(f"cut off after {duration(line.cut)}: {bidi_isolate(line.run.cause or 'error')}")
-    return f"{', '.join(told)}. The same in words is below."
+        parts.append(f"cut off after {duration(line.cut)}: {bidi_isolate(line.run.cause or 'error')}")
+    return f"{', '.join(parts)}. The same in words follows below."
 
 
 # --- the axis ---------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _gaps(axis: Axis) -> list[tuple[float, float]]:
 
 
 def _ticks(axis: Axis) -> str:
-    """Round moments, and how long each silence was."""
+    """Return labels for round times and for the length of each silence."""
     labels: list[str] = []
     taken: list[float] = []
     for begin, end, silent in _silences(axis):
@@ -84,7 +84,7 @@ def _ticks(axis: Axis) -> str:
     for began, passed in _round_times(axis):
         where = axis.place(began + passed)
         if all(abs(where - other) > 0.11 for other in taken):
-            # Behind a silence, what counts is how long it is over.
+            # After a silence, labels count from its end.
             words = f"+{duration(passed)}" if began else duration(passed) if passed else "0 s"
             labels.append(_tick(where, words, "rj-tick"))
             if where > 0:
@@ -94,7 +94,7 @@ def _ticks(axis: Axis) -> str:
 
 
 def _silences(axis: Axis) -> list[tuple[float, float, float]]:
-    """From where to where, and how long in all: those with no room for a label each have one together."""
+    """Return begin and end of each silence in the chart, and its length. Silences too near for a label each are merged."""
     found: list[tuple[float, float, float]] = []
     for one, (begin, end) in zip(axis.breaks, _gaps(axis), strict=True):
         silent = one.ended - one.began
@@ -106,7 +106,7 @@ def _silences(axis: Axis) -> list[tuple[float, float, float]]:
 
 
 def _round_times(axis: Axis) -> Iterable[tuple[float, float]]:
-    """The ends of silences, each with the round spans of time after it."""
+    """Yield the end of each silence, each time with a round time after it."""
     step = next((step for step in (*_STEPS, *_LONG_STEPS) if axis.worked / step <= 6), max(1.0, axis.worked / 6))
     began = 0.0
     for one in (*axis.breaks, None):
@@ -159,7 +159,7 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
     if rates and call.first is not None and call.last is not None:
         start = (axis.place(call.first) - began) / width
         tops = [round(100 - 92 * rate / highest, 1) for rate in rates]
-        # Flat at both ends, so that a call of one part is a box and not a line.
+        # Flat at both ends, so that a call of one part is drawn as a box and not as a line.
         points = [f"0,{tops[0]}", *(f"{at + 0.5},{top}" for at, top in enumerate(tops)), f"{len(tops)},{tops[-1]}"]
         shape = f"M0,100L{'L'.join(points)}L{len(tops)},100Z"
         style = f"left:{percent(start)};width:{percent((axis.place(call.last) - axis.place(call.first)) / width)}"
@@ -167,10 +167,10 @@ def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
             f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
             f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
         )
-    said = [bidi_isolate(brief(call.model)), *([bidi_isolate(brief(call.role))] if call.role != "answer" else [])]
-    said += how_long(call)
-    said += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
-    return kind, " · ".join(said), model_words(call), inner
+    label = [bidi_isolate(brief(call.model)), *([bidi_isolate(brief(call.role))] if call.role != "answer" else [])]
+    label += how_long(call)
+    label += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
+    return kind, " · ".join(label), model_words(call), inner
 
 
 def _tools(line: Timeline) -> str:
@@ -197,7 +197,7 @@ def _tool_box(tool: ToolCall, *, is_alone: bool) -> _Box:
 
 
 def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:
-    """Each box, with its words in it or beside it: there is room up to its neighbours."""
+    """Return each box with its label in it or beside it, up to the neighbouring boxes."""
     parts = []
     spans = [(axis.place(one.began), axis.place(one.ended)) for one in row]
     for at, (began, ended) in enumerate(spans):
@@ -209,7 +209,7 @@ def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axi
         share = percent(min(1.0, max(ended - began, 0.0) / width))
         kind, words, title, inner = boxes[at]
         box = f'<span class="rj-bar {kind}" title="{safe(title)}" style="width:{share}">{inner}</span>'
-        # Where there is no room for words, the list of the calls has them.
+        # If the label does not fit, the list of the calls has it.
         ends = f"{' rj-ends' if left else ''}{' rj-tiny' if width < 0.05 else ' rj-tight' if width < 0.13 else ''}"
         where = f"left:{percent(min(begin, 0.996))};width:{percent(width)}"
         parts.append(f'<span class="rj-slot{ends}" style="{where}">{box}<span class="rj-label">{safe(words)}</span></span> ')
@@ -217,9 +217,9 @@ def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axi
 
 
 def _dense(calls: Sequence[ModelCall | ToolCall], axis: Axis, lanes: int) -> str:
-    """Very many calls, as one shape for each outcome."""
+    """Return very many calls as one shape for each outcome."""
     shown = min(lanes, _MOST_LANES)
-    thick = 8 if shown <= 40 else 10  # what is that thin has no room for gaps
+    thick = 8 if shown <= 40 else 10  # so thin a lane has no room for gaps
     shapes: dict[str, list[str]] = {}
     last: dict[int, tuple[str, int]] = {}
     for call in calls:
@@ -244,7 +244,7 @@ def _dense(calls: Sequence[ModelCall | ToolCall], axis: Axis, lanes: int) -> str
 
 
 def _groups(marks: Sequence[Mark], axis: Axis) -> list[tuple[float, list[int]]]:
-    """Marks that stand too near to each other for a number each."""
+    """Group marks that are too near to each other for a number each."""
     groups: list[tuple[float, list[int]]] = []
     for number_, mark in enumerate(marks, 1):
         where = axis.place(mark.at)
@@ -294,7 +294,7 @@ def _mark_list(line: Timeline, marks: Sequence[Mark]) -> str:
 def _legend(line: Timeline) -> str:
     found = []
     if any(call.flow for call in line.models):
-        found.append(("flow", "tokens as they came"))
+        found.append(("flow", "tokens as they arrived"))
     if any(_waits(call, line.axis) for call in line.models):
         found.append(("wait", "model, waiting for tokens"))
     outcomes = {tool.outcome for tool in line.tools}
@@ -305,13 +305,13 @@ def _legend(line: Timeline) -> str:
     if any(tool.late for tool in line.tools):
         found.append(("late", "ended after the run"))
     if line.axis.breaks:
-        found.append(("gap", "a long silence, drawn short"))
+        found.append(("gap", "a long silence, shortened"))
     items = "".join(f'<li><i class="rj-key rj-k-{kind}"></i>{words}</li>' for kind, words in found)
     return f'<ul class="rj-legend" aria-label="Legend">{items}</ul>' if items else ""
 
 
 def _waits(call: ModelCall, axis: Axis) -> bool:
-    """Whether one can see that it waits, before its first token or behind its last."""
+    """Return whether the chart shows a wait before the first token of the call or after its last one."""
     if call.first is None or call.last is None:
         return True
     silent = axis.place(call.first) - axis.place(call.began), axis.place(call.ended) - axis.place(call.last)
@@ -319,7 +319,7 @@ def _waits(call: ModelCall, axis: Axis) -> bool:
 
 
 def _in_words(line: Timeline, place: Place) -> str:
-    """The picture for those who do not see it."""
+    """Return the chart as a list, for readers who cannot see it."""
     rows = [(call.began, model_words(call)) for call in line.models[:_MOST_LINES]]
     rows += [(tool.began, tool_words(tool)) for tool in line.tools[:_MOST_LINES]]
     rows.sort(key=lambda row: row[0])
@@ -328,4 +328,4 @@ def _in_words(line: Timeline, place: Place) -> str:
     more = f'<p class="rj-note">{plural(left, "more call")}: see <code>runjournal export</code>.</p>' if left else ""
     if not rows:
         return ""
-    return f'<details class="rj-words"><summary>The time line in words</summary><ol>{items}</ol>{more}</details>'
+    return f'<details class="rj-words"><summary>The timeline in words</summary><ol>{items}</ol>{more}</details>'

@@ -1,4 +1,4 @@
-"""Pure: the messages of a run as a conversation, what its settlement wrote, and its calls one by one, as HTML."""
+"""Pure: the conversation of a run, its settlements, and its calls one by one, as HTML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..common.wording import plural
 from ..events import RunStatus
 from ..messages.plain_text import Asked, spoken
 from ..timeline.calls import ModelCall, ToolCall
-from ..timeline.conversation import DisplayedMessage
+from ..timeline.conversation import DisplayedMessage, written_messages
 from ..timeline.timeline import Mark, Timeline
 from .elements import MOST, Place, badge, bidi_isolate, code, duration, facts, number, safe, since
 from .phrases import ORIGINS, OUTCOMES, SETTLED, STATES, model_words, tool_words, usage_words
@@ -26,16 +26,18 @@ _WHO: Final[Mapping[str, str]] = {
 _RESULT: Final = 4_000
 _ARGS: Final = 2_000
 _FEW: Final = 600
-"""Characters of a result or of arguments, where there are very many of them."""
+"""Characters of a result or of arguments, on a page with more than `_MANY` of them."""
 _MANY: Final = 200
 _LINE: Final = "\n"
 
 
 def conversation(line: Timeline, place: Place) -> str:
-    """The messages in the order of the thread."""
+    """Return the messages in the order of the thread."""
     messages = line.messages
+    if line.is_unreadable:
+        return '<p class="rj-note">The messages cannot be shown: an event has data that the journal does not record.</p>'
     if not messages:
-        return '<p class="rj-note">Nothing was said that a thread would hold.</p>'
+        return '<p class="rj-note">The run has no messages.</p>'
     numbers = {line.models[at].call_id: at + 1 for at, _ in _some(line.models)[0]}
     kept, left = _some(messages)
     open_ = line.run.status in (RunStatus.RUNNING, RunStatus.PAUSED)
@@ -44,17 +46,17 @@ def conversation(line: Timeline, place: Place) -> str:
     for at, one in kept:
         if left and at == len(messages) - (len(kept) - _HEAD):
             parts.append(_left_out(left, "message"))
-        parts.append(_message(one, place, most, numbers, is_gone=line.is_gone))
-    when = "somebody has recovered the run" if line.is_gone else "the step that is going on is over"
-    told = f'<p class="rj-note">As recorded so far: the thread holds it when {when}.</p>'
-    return f'{told if open_ else ""}<ol class="rj-talk{_if_many(len(kept))}">{"".join(parts)}</ol>'
+        parts.append(_message(one, place, most, numbers, is_dead=line.is_dead))
+    when = "a process recovers the run" if line.is_dead else "the current step ends"
+    note = f'<p class="rj-note">As recorded so far: the thread gets these messages when {when}.</p>'
+    return f'{note if open_ else ""}<ol class="rj-talk{_if_many(len(kept))}">{"".join(parts)}</ol>'
 
 
 _HEAD: Final = MOST // 4
 
 
 def _some(found: Sequence[_T]) -> tuple[list[tuple[int, _T]], int]:
-    """The first and the last of very many, with their places; and how many are left out."""
+    """Return the first and the last items with their places, at most `MOST`, and the number of the others."""
     every = list(enumerate(found))
     if len(every) <= MOST:
         return every, 0
@@ -68,16 +70,16 @@ def _left_out(left: int, what: str) -> str:
     )
 
 
-def _message(one: DisplayedMessage, place: Place, most: int, numbers: Mapping[str, int], *, is_gone: bool) -> str:
+def _message(one: DisplayedMessage, place: Place, most: int, numbers: Mapping[str, int], *, is_dead: bool) -> str:
     kind = one.kind if one.kind in _WHO else "other"
     who = _WHO.get(one.kind, one.kind)
     head = [f'<b class="rj-who">{safe(who)}</b>']
     if one.name:
         head.append(code(one.name))
-    goes_on = one.origin == "partial" and one.reason == "running" and not is_gone
+    is_streaming = one.origin == "partial" and one.reason == "running" and not is_dead
     head.append(
-        badge("streamed", "so far", "as far as it has been streamed")
-        if goes_on
+        badge("streamed", "so far", "the part that the model has streamed so far")
+        if is_streaming
         else badge(one.origin, one.origin, ORIGINS[one.origin])
     )
     if one.failed:
@@ -92,42 +94,40 @@ def _message(one: DisplayedMessage, place: Place, most: int, numbers: Mapping[st
         body.append(f"<details><summary>Thinking, {size}</summary>{_text(place.text(one.thinking), 'rj-thought')}</details>")
     cut = ""
     if one.origin == "partial":
-        cut = f' <span class="rj-cut-here">{_cut_words(one.reason, is_gone=is_gone)}</span>'
+        cut = f' <span class="rj-cut-here">{_cut_words(one.reason, is_dead=is_dead)}</span>'
     text = place.text(one.text, most if one.kind == "tool" else None)
     if text or cut or not one.asked:
-        body.append(_text((text or '<span class="rj-note">(no words)</span>') + cut, "rj-text"))
+        body.append(_text((text or '<span class="rj-note">(no text)</span>') + cut, "rj-text"))
     if one.origin == "synthetic":
-        since_then = " The real result has come since, and takes its place with the next message." if one.outdated else ""
-        known = STATES.get(str(one.reason), "nothing is known of it")
-        body.append(f'<p class="rj-note">Made up by the settlement: {known}.{since_then}</p>')
+        later = " The real result arrived later; the next message of the thread replaces this one." if one.outdated else ""
+        body.append(f'<p class="rj-note">Written by the settlement: {STATES[one.state or "unknown"]}.{later}</p>')
     if one.asked:
         body.append(_asked(one.asked, place, most))
     if one.dropped:
         names = ", ".join(code(call.name) for call in one.dropped[:20])
-        body.append(f'<p class="rj-note">It was about to ask for {names}; that is not part of the thread.</p>')
+        body.append(f'<p class="rj-note">The cut-off answer was requesting {names}; that is not part of the thread.</p>')
     top = f'<div class="rj-head">{" ".join(head)}</div>'
     return f'<li class="rj-message rj-is-{kind} rj-from-{one.origin}">{top}{"".join(body)}</li>'
 
 
-def _cut_words(reason: str | None, *, is_gone: bool) -> str:
-    if reason == "running" and not is_gone:
-        return "\u2026 still being said"
-    return (
-        f"\u2702 cut off here: {'its process is gone' if reason == 'running' else safe(bidi_isolate(reason or 'unknown'))}"
-    )
+def _cut_words(reason: str | None, *, is_dead: bool) -> str:
+    if reason == "running" and not is_dead:
+        return "\u2026 still streaming"
+    why = "its process was killed" if reason == "running" else safe(bidi_isolate(reason or "unknown"))
+    return f"\u2702 cut off here: {why}"
 
 
 def _text(inner: str, kind: str) -> str:
-    # Lines end where they did, also where styles are taken away. Their direction is for the styles: with dir="auto", a
-    # browser looks through all of it again for each line.
+    # With <br>, line ends survive where a viewer removes styles. The direction of each line is set by the style sheet: with
+    # dir="auto", a browser scans the whole text again for each line.
     return f'<div class="{kind}">{inner.replace(_LINE, "<br>")}</div>'
 
 
 def _asked(asked: Sequence[Asked], place: Place, most: int) -> str:
     rows = []
     for one in asked[:MOST]:
-        more = "" if one.whole else f" {badge('failed', 'not whole')}"
-        rows.append(f"<li>asks for {code(one.name)} <code>{place.text(one.args, min(most, _ARGS))}</code>{more}</li>")
+        more = "" if one.whole else f" {badge('failed', 'incomplete')}"
+        rows.append(f"<li>requests {code(one.name)} <code>{place.text(one.args, min(most, _ARGS))}</code>{more}</li>")
     if len(asked) > MOST:
         rows.append(_left_out(len(asked) - MOST, "request"))
     return f'<ul class="rj-asks">{"".join(rows)}</ul>'
@@ -137,7 +137,7 @@ def _asked(asked: Sequence[Asked], place: Place, most: int) -> str:
 
 
 def settlement(line: Timeline, place: Place) -> str:
-    """What was done to the thread, and where it can be taken up; empty if nothing was."""
+    """Return what settlements did to the thread, and the checkpoint to resume from; empty without a settlement."""
     marks = [mark for mark in line.marks if mark.kind == "settled"]
     parts = [_settled(mark, place) for mark in marks[:20]]
     if len(marks) > 20:
@@ -146,26 +146,23 @@ def settlement(line: Timeline, place: Place) -> str:
         problem = next((mark.data.get("problem") for mark in line.marks if mark.kind == "end"), None)
         why = f": {place.text(spoken(problem), 500)}" if problem else ""
         parts.append(
-            f'<p class="rj-warn">Not settled yet{why}. The next message of its thread settles it, or'
+            f'<p class="rj-warn">Not settled yet{why}. The next message of its thread settles the run, and so does'
             " <code>runjournal recover</code> with its graph.</p>"
         )
     return "".join(parts)
 
 
 def _settled(mark: Mark, place: Place) -> str:
-    data = mark.data
-    written = data.get("messages")
-    written = [one for one in written if isinstance(one, Mapping)] if isinstance(written, (list, tuple)) else []
-    outcome = str(data.get("outcome"))
-    told = SETTLED.get(outcome, "The thread was settled")
+    data, written = mark.data, written_messages(mark.data)
+    words = SETTLED.get(str(data.get("outcome")), SETTLED["settled"])
     late = f" {badge('late', 'late')}" if mark.late else ""
-    pairs = [("Outcome", f"{safe(told)}, after {since(mark.at)}{late}")]
+    pairs = [("Outcome", f"{safe(words)}, after {since(mark.at)}{late}")]
     if data.get("reason"):
         pairs.append(("Reason", place.text(spoken(data["reason"]), 1000)))
     if data.get("before"):
         pairs.append(("Can be resumed from", code(spoken(data["before"])[:200])))
     if data.get("after"):
-        pairs.append(("Checkpoint it left", code(spoken(data["after"])[:200])))
+        pairs.append(("Last checkpoint", code(spoken(data["after"])[:200])))
     rows = "".join(
         f"<li>{badge(origin if (origin := str(one.get('origin'))) in ORIGINS else 'other', origin)}"
         f" {safe(str(one.get('type'))[:40])} {code(str(one.get('id'))[:200])}</li>"
@@ -180,22 +177,22 @@ def _settled(mark: Mark, place: Place) -> str:
 
 
 def model_calls(line: Timeline, place: Place) -> str:
-    """Each model call, folded away; empty if there are none."""
+    """Return each model call, folded; empty if there are none."""
     if not line.models:
         return ""
-    told = {one.call_id for one in line.messages if one.kind == "ai" and one.call_id}
+    shown = {one.call_id for one in line.messages if one.kind == "ai" and one.call_id}
     kept, left = _some(line.models)
-    return _list([_model(call, at + 1, place, call.call_id in told) for at, call in kept], left)
+    return _list([_model(call, at + 1, place, call.call_id in shown) for at, call in kept], left)
 
 
 def tool_calls(line: Timeline, place: Place) -> str:
-    """Each tool call likewise."""
+    """Return each tool call, folded; empty if there are none."""
     if not line.tools:
         return ""
-    told = {one.tool_call_id for one in line.messages if one.kind == "tool" and one.origin != "synthetic"}
+    shown = {one.tool_call_id for one in line.messages if one.kind == "tool" and one.origin != "synthetic"}
     kept, left = _some(line.tools)
     most = _FEW if len(line.tools) > _MANY else _RESULT
-    return _list([_tool(call, place, most, call.tool_call_id in told) for _, call in kept], left)
+    return _list([_tool(call, place, most, call.tool_call_id in shown) for _, call in kept], left)
 
 
 def _list(items: list[str], left: int) -> str:
@@ -205,11 +202,11 @@ def _list(items: list[str], left: int) -> str:
 
 
 def _if_many(items: int) -> str:
-    # What is out of sight is laid out when it comes into sight: worth it only where there is much.
+    # The style sheet defers the layout of items out of sight, which pays only for many items.
     return " rj-many" if items > 60 else ""
 
 
-def _model(call: ModelCall, at: int, place: Place, is_told: bool) -> str:
+def _model(call: ModelCall, at: int, place: Place, is_shown: bool) -> str:
     pairs = [("Began", f"after {duration(call.began)}")]
     if call.first is not None:
         pairs.append(("First token", f"after {duration(call.first - call.began)}"))
@@ -229,8 +226,8 @@ def _model(call: ModelCall, at: int, place: Place, is_told: bool) -> str:
         pairs.append(("Error", place.text(call.error, 2000)))
     pairs += _id(call.call_id)
     body = [facts(pairs)]
-    if is_told:
-        body.append('<p class="rj-note">What it said is in the conversation above.</p>')
+    if is_shown:
+        body.append('<p class="rj-note">Its answer is in the conversation above.</p>')
     else:
         if call.thinking:
             body.append(f"<details><summary>Thinking</summary>{_text(place.text(call.thinking), 'rj-thought')}</details>")
@@ -241,17 +238,17 @@ def _model(call: ModelCall, at: int, place: Place, is_told: bool) -> str:
     return _details(f"rj-{call.outcome}", f"{at}. {model_words(call)}", call.began, body, f' id="{place.key}-call-{at}"')
 
 
-def _tool(call: ToolCall, place: Place, most: int, is_told: bool) -> str:
+def _tool(call: ToolCall, place: Place, most: int, is_shown: bool) -> str:
     pairs = [("Began", f"after {duration(call.began)}"), ("Outcome", safe(OUTCOMES[call.outcome]))]
     if call.inside:
-        pairs.append(("Inside of", code(call.inside)))
+        pairs.append(("Inside tool call", code(call.inside)))
     if call.tool_call_id:
         pairs.append(("Request", code(call.tool_call_id)))
     pairs += _id(call.call_id)
     body = [facts(pairs)]
     if call.args is not None:
         body.append(f'<p class="rj-name">Arguments</p><pre>{place.text(_pretty(call.args), min(most, _ARGS))}</pre>')
-    if call.text and call.outcome == "result" and is_told:
+    if call.text and call.outcome == "result" and is_shown:
         body.append('<p class="rj-note">Its result is in the conversation above.</p>')
     elif call.text:
         name = "Result" if call.outcome == "result" else "Error"
@@ -271,7 +268,7 @@ def _details(kind: str, words: str, at: float, body: Sequence[str], id: str = ""
 
 
 def _pretty(args: object) -> str:
-    """Arguments, a line for each."""
+    """Return the arguments, one in a line."""
     if not isinstance(args, Mapping) or not args:
         return spoken(args)
     return "\n".join(f"{spoken(key)}: {spoken(value)}" for key, value in args.items())

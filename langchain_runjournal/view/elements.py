@@ -1,6 +1,6 @@
-"""Pure: what the parts of a page are made of: text that is safe in HTML, and times and sizes in words.
+"""Pure: the elements of a page: text that is escaped for HTML, and times and sizes in words.
 
-Rule: nothing that comes from a run reaches the page but through `safe`.
+Rule: every text that comes from a run reaches the page through `safe` or `Place.text`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udf
 _TURNING: Final = {"R", "AL", "AN", "RLE", "RLO", "RLI", "LRE", "LRO", "LRI", "FSI", "PDF", "PDI"}
 _TURNS: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _THIN: Final = "\N{NO-BREAK SPACE}"
-"""Between a number and its unit."""
+"""The space between a number and its unit."""
 
 MOST: Final = 1_000
-"""How many messages, or calls, a page shows of one run."""
+"""The number of messages, or of calls, that a page shows of one run."""
 _TEXT_ROOM: Final = 2_400_000
-"""Characters of text in a page, before what comes then is shortened."""
+"""Characters of text in a page. The page shortens the texts after them."""
 _SHORT: Final = 300
 _WORDS: Final = 4_000
 
 
 def safe(text: object) -> str:
-    """A few words for HTML, in an element or in an attribute with quotes. What no file can hold is made visible."""
+    """Escape a short text for an HTML element or a quoted attribute. Characters that no file can hold become signs."""
     return _escaped(brief(str(text), _WORDS))
 
 
@@ -40,12 +40,12 @@ def _escaped(text: str) -> str:
 
 
 def brief(text: str, most: int = 120) -> str:
-    """No more of it than that: what should be a name may be a book."""
+    """Return at most `most` characters of a text: a name may be very long."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def bidi_isolate(text: str) -> str:
-    """Somebody's words in a sentence of ours, whose own words and numbers they must not turn round."""
+    """Isolate text from a run in a sentence of ours, so that right-to-left text does not reorder the sentence."""
     if text.isascii() or not any(unicodedata.bidirectional(sign) in _TURNING for sign in text):
         return text
     return "\u2068" + _TURNS.sub("\ufffd", text) + "\u2069"
@@ -58,29 +58,29 @@ def _shown(found: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class Place:
-    """Where in a page something is written: which run, under which heading, and how much room for text is left."""
+    """The place of a run in a page: its key, the level of its heading, and the room for text that is left."""
 
     key: str
-    """Unlike that of any other run, and safe."""
+    """Unique in the page, and safe in HTML."""
     level: int
-    """Of the heading of the run."""
+    """The level of the heading of the run."""
     has_links: bool = True
-    """In a notebook, the same run may be shown twice, and a link would lead to the other one."""
+    """False in a notebook: it may show one run twice, and a link would lead to the other one."""
     room: list[int] = field(default_factory=lambda: [_TEXT_ROOM])
 
     def heading(self, below: int, words: str, more: str = "") -> str:
-        """A heading, so many levels below that of the run."""
+        """Return a heading, `below` levels under that of the run."""
         level = min(6, self.level + below)
         return f"<h{level}{more}>{words}</h{level}>"
 
     def text(self, text: str, most: int | None = None) -> str:
-        """The text, safe. One that is too long is cut, and says by how much."""
+        """Return the text, escaped. A text that is too long is shortened, with the number of the missing characters."""
         left = self.room[0]
         most = left if most is None else min(most, left)
         most = max(most, _SHORT)
         kept = text[:most]
         shown = _escaped(kept)
-        if _size(shown) > 2 * most:  # of signs that HTML writes as words, and of lines
+        if _size(shown) > 2 * most:  # it has many lines, or many characters that HTML escapes
             kept = kept[: most * most // _size(shown)]
             shown = _escaped(kept)
         self.room[0] = max(0, left - _size(shown))
@@ -94,27 +94,27 @@ def _size(shown: str) -> int:
 
 
 def key_of(run_id: str) -> str:
-    """What stands for a run in the ids of a page."""
+    """Return the key of a run, for ids in a page."""
     return "rj" + hashlib.sha1(run_id.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()[:10]
 
 
 def number(value: float) -> str:
-    """Thousands apart."""
+    """Format a number with thousands separators."""
     return f"{value:,.0f}"
 
 
 def duration(seconds: float) -> str:
-    """A span of time, whose numbers stay with their units."""
+    """Format a span of time, with no-break spaces between numbers and units."""
     return _wording.duration(seconds).replace(" ", _THIN)
 
 
 def since(seconds: float) -> str:
-    """How long after the beginning, to the hundredth where that says more."""
+    """Format the time since the beginning, with hundredths of a second below a minute."""
     return f"{seconds:.2f}{_THIN}s" if seconds < 59.995 else duration(seconds)
 
 
 def moment(at: float) -> str:
-    """A moment of the wall clock, in UTC."""
+    """Format a moment of the wall clock, in UTC."""
     when = in_utc(at)
     if when is None:
         return "unknown"
@@ -122,22 +122,22 @@ def moment(at: float) -> str:
 
 
 def percent(part: float) -> str:
-    """A place, for a style."""
+    """Format a position for a style."""
     return f"{part * 100:.3f}".rstrip("0").rstrip(".") + "%"
 
 
 def badge(kind: str, words: str, title: str = "") -> str:
-    """A small label. `kind` chooses its colour, and is ours."""
+    """Return a small label. `kind` chooses its colour, and must not come from a run."""
     more = f' title="{safe(title)}"' if title else ""
     return f'<span class="rj-badge rj-b-{kind}"{more}>{safe(words)}</span>'
 
 
 def facts(pairs: list[tuple[str, str]]) -> str:
-    """Names with values; the values are HTML already."""
+    """Return a list of names with values; the values are HTML already."""
     rows = "".join(f"<div><dt>{name}</dt> <dd>{value}</dd></div>" for name, value in pairs)
     return f'<dl class="rj-facts">{rows}</dl>'
 
 
 def code(text: str) -> str:
-    """An id or a name, as it is."""
+    """Return an id or a name in monospace."""
     return f"<code>{safe(brief(text, 300))}</code>"

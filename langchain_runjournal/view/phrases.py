@@ -1,4 +1,4 @@
-"""Pure: what happened in a run, in words that a person understands."""
+"""Pure: the words of a page: headline, sentences, and one line for each mark and each call."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any, Final
 
 from ..common.wording import plural
 from ..events import Run
+from ..events.run_state import as_mapping
 from ..messages.plain_text import spoken
+from ..messages.tool_results import State
 from ..timeline.calls import ModelCall, ToolCall
+from ..timeline.conversation import written_messages
 from ..timeline.timeline import Mark, Timeline
 from .elements import bidi_isolate, brief, code, duration, number, safe
 
 ORIGINS: Final[Mapping[str, str]] = {
-    "input": "what the run was given",
-    "streamed": "a complete answer, as it came",
-    "partial": "as far as it was streamed before it was cut off",
-    "recovered": "put into the thread from the journal when the run was settled",
-    "synthetic": "made up when the run was settled, because the real result was never to be had",
+    "input": "the input of the run",
+    "streamed": "a complete answer, as the model streamed it",
+    "partial": "the part that the model streamed before it was cut off",
+    "recovered": "written to the thread from the journal when the run was settled",
+    "synthetic": "written when the run was settled, because there was no real result",
     "tool": "reported by the tool",
 }
 OUTCOMES: Final[Mapping[str, str]] = {
@@ -30,33 +33,33 @@ OUTCOMES: Final[Mapping[str, str]] = {
     "interrupted": "waits for a human",
 }
 SETTLED: Final[Mapping[str, str]] = {
-    "settled": "The thread was made whole",
-    "whole": "The thread lacked nothing",
-    "moved_on": "The conversation had gone on without the run; its thread was not touched",
-    "left_alone": "The thread was left as it is",
-    "held": "The thread was left as it is for now",
-    "failed": "The thread could not be settled; it is tried again",
+    "settled": "The thread was settled",
+    "whole": "The thread was complete",
+    "moved_on": "The conversation had continued without the run; the settlement did not change the thread",
+    "left_alone": "The settlement did not change the thread",
+    "held": "The settlement is postponed",
+    "failed": "The settlement failed, and the journal will retry it",
 }
-STATES: Final[Mapping[str, str]] = {
-    "never_started": "it had not started",
-    "started": "it was running",
-    "failed": "it had failed",
-    "waiting": "it waited for a human",
-    "cut": "its answer was cut off",
-    "beside_cut": "another call of its answer was cut off",
-    "unknown": "nothing is known of it",
+STATES: Final[Mapping[State, str]] = {
+    "never_started": "the tool had not started",
+    "started": "the tool was running",
+    "failed": "the tool had failed",
+    "waiting": "the tool was waiting for a human",
+    "cut": "the answer was cut off in this request",
+    "beside_cut": "the answer was cut off in another request",
+    "unknown": "the journal does not know whether the tool ran",
 }
 
 _ARGUMENT: Final = 24
 
 
 def headline(run: Run, line: Timeline | None) -> str:
-    """What became of a run, in a few words; not safe yet."""
+    """Return what became of a run, in a few words; not escaped."""
     after = _after(run, line)
     match str(run.status):
         case "interrupted":
-            heard = "last heard of " if run.cause == "crash" else ""
-            return f"Interrupted: {bidi_isolate(run.cause or 'unknown cause')}{f', {heard}after {after}' if after else ''}"
+            last = "last event " if run.cause == "crash" else ""
+            return f"Interrupted: {bidi_isolate(run.cause or 'unknown cause')}{f', {last}after {after}' if after else ''}"
         case "failed":
             return f"Failed{f' after {after}' if after else ''}"
         case "completed":
@@ -64,14 +67,14 @@ def headline(run: Run, line: Timeline | None) -> str:
         case "paused":
             return f"Paused: it waits for a human{f', after {after}' if after else ''}"
         case _:
-            status = "Its process is gone" if line is not None and line.is_gone else "Running"
-            return f"{status}{f', last heard of after {after}' if after else ''}"
+            status = "Its process was killed" if line is not None and line.is_dead else "Running"
+            return f"{status}{f', last event after {after}' if after else ''}"
 
 
 def _after(run: Run, line: Timeline | None) -> str:
     if line is None:
         if run.ended_at is None or str(run.status) != "completed":
-            return ""  # where it was cut off, its events would say
+            return ""  # only the events tell when it was cut off
         return duration(max(0.0, run.ended_at - run.started_at))
     until = line.cut if line.cut is not None else line.ended
     if str(run.status) == "paused":
@@ -80,140 +83,135 @@ def _after(run: Run, line: Timeline | None) -> str:
 
 
 def sentences(line: Timeline) -> str:
-    """What a person wants to know first; not safe yet."""
-    run, told = line.run, []
+    """Return the sentences that a reader needs first; not escaped."""
+    run, found = line.run, []
     cut = line.cut is not None
-    told += _tools(line)
+    found += _tools(line)
     if any(call.outcome == "partial" and not call.replaced for call in line.models) and cut:
-        told.append("The answer was cut off.")
+        found.append("The answer was cut off.")
     if not line.tools and not cut:
-        told.append(f"{plural(len(line.models), 'model call')}, {plural(len(line.messages), 'message')}.")
-    told += [f"{_settlement(mark)}." for mark in line.marks if mark.kind == "settled"][-1:]
+        messages = "" if line.is_unreadable else f", {plural(len(line.messages), 'message')}"
+        found.append(f"{plural(len(line.models), 'model call')}{messages}.")
+    found += [f"{_settlement(mark)}." for mark in line.marks if mark.kind == "settled"][-1:]
     if run.ended and not run.settled:
-        told.append("Its thread may lack what the journal holds.")
+        found.append("The thread may lack messages that the journal has.")
     if run.lost:
-        told.append(f"{plural(run.lost, 'event')} could not be kept.")
-    return " ".join(told)
+        found.append(f"{plural(run.lost, 'event')} {'was' if run.lost == 1 else 'were'} lost.")
+    return " ".join(found)
 
 
 def _tools(line: Timeline) -> list[str]:
-    """How far the tools came that the run has asked for: what a tool asks for is its own affair."""
+    """Return how many of the requested tools finished. Tools that a tool calls do not count."""
     answers = [call for call in line.models if call.role == "answer" and not (call.replaced or call.unused)]
     asked = Counter(one.id for call in answers if call.outcome == "complete" for one in call.asked)
     found: dict[str, list[ToolCall]] = {}
     for tool in line.tools:
         if tool.inside is None:
             found.setdefault(tool.tool_call_id or tool.call_id, []).append(tool)
-    # One that has waited for a human runs twice, and ids may come again with another request.
+    # A tool that waits for a human runs twice, and a later request may use the same id.
     ran = [tool for id, tools in found.items() for tool in tools[-max(1, asked[id]) :]]
     count = asked.total() + sum(id not in asked for id in found)
     if not count:
         return []
     in_time = [tool.outcome for tool in ran if not tool.late]
     had = "had " if line.cut is not None else "have " if not line.run.ended else ""
-    told = [f"{number(in_time.count('result'))} of {plural(count, 'tool')} {had}finished"]
+    parts = [f"{number(in_time.count('result'))} of {plural(count, 'tool')} {had}finished"]
     if "error" in in_time:
-        told.append(f"{number(in_time.count('error'))} failed")
+        parts.append(f"{number(in_time.count('error'))} failed")
     if late := sum(tool.late for tool in ran):
-        told.append(f"{number(late)} ended afterwards")
-    return [f"{', '.join(told)}."]
+        parts.append(f"{number(late)} ended after the run")
+    return [f"{', '.join(parts)}."]
 
 
 def _settlement(mark: Mark) -> str:
     outcome = str(mark.data.get("outcome"))
     words = SETTLED.get(outcome, "The thread was settled")
-    written = mark.data.get("messages")
     if outcome == "settled":
-        done = len(written) if isinstance(written, (list, tuple)) else 0
+        done = len(written_messages(mark.data))
         return f"{words} with {plural(done, 'message')}" if done else words
     reason = mark.data.get("reason")
     return f"{words}: {bidi_isolate(spoken(reason))}" if reason and outcome in ("left_alone", "held", "failed") else words
 
 
 def mark_words(mark: Mark) -> str:
-    """What a mark says; HTML."""
+    """Return a mark in a line; HTML."""
     data = mark.data
     match mark.kind:
         case "stop":
             cause = spoken(data.get("cause") or "stop")
-            return f"A stop was asked for{'' if cause == 'stop' else f': {safe(bidi_isolate(cause))}'}"
+            return f"Stop requested{'' if cause == 'stop' else f': {safe(bidi_isolate(cause))}'}"
         case "pause":
             asked = data.get("interrupts")
-            values = [_value(one) for one in asked] if isinstance(asked, (list, tuple)) else []
-            told = "; ".join(bidi_isolate(value[:300]) for value in values[:5] if value)
-            return f"Paused: it waits for a human{f'. Asked: {safe(told)}' if told else ''}"
+            values = [spoken(as_mapping(one).get("value", "")) for one in asked] if isinstance(asked, (list, tuple)) else []
+            words = "; ".join(bidi_isolate(value[:300]) for value in values[:5] if value)
+            return f"Paused: it waits for a human{f'. It asks: {safe(words)}' if words else ''}"
         case "lost":
-            return f"{safe(spoken(data.get('events', 'some')))} events could not be kept"
+            return f"{safe(spoken(data.get('events')))} events were lost"
         case "settled":
             return safe(_settlement(mark))
-        case "end":
-            words = [
+        case _:
+            ending = [
                 str(data.get("status", "completed")),
                 *(bidi_isolate(brief(spoken(data[key]), 240)) for key in ("cause", "error") if data.get(key)),
             ]
-            return f"The end of the run: {safe(', '.join(words))}"
-        case _:
-            return safe(mark.kind)
-
-
-def _value(interrupt: object) -> str:
-    return spoken(interrupt.get("value")) if isinstance(interrupt, Mapping) else spoken(interrupt)
+            return f"Run ended: {safe(', '.join(ending))}"
 
 
 def model_words(call: ModelCall) -> str:
-    """A model call in a line; not safe yet."""
-    told = [bidi_isolate(brief(call.model)), OUTCOMES[call.outcome], *how_long(call)]
+    """Return a model call in a line; not escaped."""
+    words = [bidi_isolate(brief(call.model)), OUTCOMES[call.outcome], *how_long(call)]
     if call.characters:
-        told.append(plural(call.characters, "character"))
+        words.append(plural(call.characters, "character"))
     if call.role != "answer":
-        told.insert(1, bidi_isolate(brief(call.role)))
+        words.insert(1, bidi_isolate(brief(call.role)))
     if call.replaced:
-        told.append("replaced by another attempt")
+        words.append("replaced by a later attempt")
     elif call.unused:
-        told.append("its answer was not used")
-    return " · ".join(told)
+        words.append("its answer was not used")
+    return " · ".join(words)
 
 
 def tool_name(tool: ToolCall) -> str:
-    """Its name with its first argument, which tells apart the calls of one tool; not safe yet."""
+    """Return the name of a tool with its first argument, which distinguishes calls of one tool; not escaped."""
     args = tool.args
     first = next(iter(args.values()), None) if isinstance(args, Mapping) else args
-    told = " ".join(spoken(first)[:200].split()) if isinstance(first, (str, int, float)) else ""
-    return bidi_isolate(brief(tool.name)) + (f"({bidi_isolate(brief(told, _ARGUMENT))})" if told else "")
+    words = " ".join(spoken(first)[:200].split()) if isinstance(first, (str, int, float)) else ""
+    return bidi_isolate(brief(tool.name)) + (f"({bidi_isolate(brief(words, _ARGUMENT))})" if words else "")
 
 
 def tool_words(tool: ToolCall) -> str:
-    """A tool call in a line; not safe yet."""
-    told = [tool_name(tool), OUTCOMES[tool.outcome], *how_long(tool)]
+    """Return a tool call in a line; not escaped."""
+    words = [tool_name(tool), OUTCOMES[tool.outcome], *how_long(tool)]
     if tool.late:
-        told.append("ended after the run")
+        words.append("ended after the run")
     if not tool.ran:
-        told.append("no tool has run")
-    return " · ".join(told)
+        words.append("no tool ran")
+    return " · ".join(words)
 
 
 def how_long(call: ModelCall | ToolCall) -> list[str]:
-    """What a call took, if anybody knows: one part of a line about it, or none."""
+    """Return the duration of a call as one part of a line about it; no part if the duration is unknown."""
     return [] if call.lasts is None else [duration(call.lasts)]
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:
-    """What one call has cost; not safe yet."""
+    """Return the usage of one call; not escaped."""
     names = {"input_tokens": "in", "output_tokens": "out"}
-    told = [f"{number(usage[key])} {name}" for key, name in names.items() if _is_number(usage.get(key))]
-    return f"{', '.join(told)} tokens" if told else ""
+    words = [f"{number(usage[key])} {name}" for key, name in names.items() if _is_number(usage.get(key))]
+    return f"{', '.join(words)} tokens" if words else ""
 
 
 def run_usage(run: Run) -> list[tuple[str, str]]:
-    """What each model has cost; HTML."""
+    """Return each model with its usage; HTML."""
     found = []
     for model, used in list(run.usage.items())[:20]:
-        told = [usage_words(used)] if isinstance(used, Mapping) else [spoken(used)]
-        if isinstance(used, Mapping) and _is_number(used.get("calls")):
-            told.insert(0, plural(int(used["calls"]), "call"))
+        used = as_mapping(used)
+        words = [usage_words(used)]
+        if _is_number(used.get("calls")):
+            words.insert(0, plural(int(used["calls"]), "call"))
             if used.get("incomplete"):
-                told.append(f"{spoken(used['incomplete'])} did not report")
-        found.append((code(str(model)), safe(", ".join(part for part in told if part))))
+                words.append(f"{spoken(used['incomplete'])} without usage")
+        found.append((code(str(model)), safe(", ".join(part for part in words if part))))
     return found
 
 

@@ -244,10 +244,10 @@ def test_runs_without_a_graph_are_ended(command: Start, writer: Writer, tmp_path
     assert alive.communicate(timeout=PATIENCE)[0] == ""
     assert alive.returncode == 0
     page = command("view", "live", "-o", "-").communicate(timeout=PATIENCE)[0]
-    assert "Its process is gone" not in page
+    assert "Its process was killed" not in page
     writer.kill()
     page = command("view", "live", "-o", "-").communicate(timeout=PATIENCE)[0]
-    assert "Its process is gone" in page
+    assert "Its process was killed" in page
     process = command("recover")
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0

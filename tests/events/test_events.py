@@ -80,7 +80,7 @@ def test_a_lane_gives_what_it_was_given(draft: list, stored: list[int]) -> None:
     buffer = RunBuffer("r", 1)
     base = 0
     for event in events:
-        buffer.add(round(event.at * 1000), event.call_id, event.kind, encode_value(event.kind, event._value))
+        buffer.add(round(event.at * 1000), event.call_id, event.kind, encode_value(event.kind, event.bare))
     for seq in sorted(stored):
         if base < seq <= len(events):
             buffer.stored(seq, round(events[seq - 1].at * 1000))

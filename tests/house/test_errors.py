@@ -88,6 +88,11 @@ def test_every_error_has_an_example_here() -> None:
     assert {kind.__name__ for kind in all_errors()} == set(EXAMPLES)
 
 
+def test_every_error_is_public() -> None:
+    """So that a program may import what it catches."""
+    assert errors.__all__ == sorted(kind.__name__ for kind in all_errors())
+
+
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
 def test_errors_pickle_and_read_aloud(kind: type[RunJournalError]) -> None:
     """A message names what it is about, says what to do, and survives another process."""

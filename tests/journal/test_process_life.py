@@ -152,12 +152,12 @@ def unshare() -> Iterator[list[str]]:
 FIRST = """
 import os, subprocess, sys
 from langchain_runjournal import RunJournal
+from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool import spool_files
 from pathlib import Path
 db, how, outside = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 OWNER = '''
 import sys
-from langchain_runjournal.journal.core import core_of
 from langchain_runjournal import Event, RunJournal
 journal = RunJournal(sys.argv[1], lease=3600.0)
 journal.append(Event(run_id="r", kind="run.start"))

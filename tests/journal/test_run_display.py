@@ -13,7 +13,7 @@ from pathlib import Path
 from langchain_runjournal import Event, Run, RunJournal
 
 Journals = Callable[..., RunJournal]
-CHART, WORDS = "Time line", "Stop loses"
+CHART, WORDS = "Timeline", "Stop loses"
 
 
 def say(journal: RunJournal, text: str) -> None:

@@ -92,7 +92,7 @@ def waits(home: Path, thread_id: str) -> None:
     """Sends a message that has to wait for a settler: for its run, or for its thread."""
 
     def work(world: World) -> None:
-        store: Any = world.journal._store
+        store: Any = core_of(world.journal).store
         claim, hold, looks = world.journal.claim, store.hold, [0]
 
         def look(is_there: bool) -> None:

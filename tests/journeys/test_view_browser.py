@@ -257,7 +257,7 @@ def test_the_link_at_the_top_leads_to_the_conversation(look: Any) -> None:
 def test_the_time_line_has_a_name(look: Any) -> None:
     """As those who do not see it hear it."""
     snapshot = look(html_of(stopped())).page.locator("main").aria_snapshot()
-    assert re.search(r"img \"Time line of .* cut off after", snapshot)
+    assert re.search(r"img \"Timeline of .* cut off after", snapshot)
     assert 'heading "Conversation" [level=2]' in snapshot
 
 

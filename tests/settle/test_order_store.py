@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
         about: dict[str, Any] = {"timeout": busy_timeout, "isolation_level": None, "check_same_thread": False}
         return sqlite3.connect(path, factory=_Explained, **about)
 
-    monkeypatch.setattr("langchain_runjournal.stores.sqlite.connect", connect)
+    monkeypatch.setattr("langchain_runjournal.stores.sqlite.connections.connect", connect)
     yield _asked
     _asked.clear()
 

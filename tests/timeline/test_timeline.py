@@ -340,7 +340,7 @@ def test_where_each_message_comes_from() -> None:
         ("tool", "recovered", "c1"),
     ]
     assert line.messages[1].call_id == "m"
-    assert line.messages[3].reason == "started"
+    assert line.messages[3].state == "started"
     assert "the user stopped the turn" in line.messages[3].text
 
 
@@ -363,7 +363,7 @@ def test_a_late_result_is_not_in_the_thread_before_it_is_settled_again() -> None
     story = Story().begin().answers("m", "Looking. ", tools=("c1",)).starts("c1")
     story.add("run.settled", settled((made_up("m", 0, "c1"), "tool", "synthetic"))).ends("interrupted", "stop")
     last = story.gives("c1", late=True).line.messages[-1]
-    assert (last.origin, last.reason, last.outdated) == ("synthetic", "started", True)
+    assert (last.origin, last.state, last.outdated) == ("synthetic", "started", True)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_thinking_is_found_where_providers_put_it(content: Any, kwargs: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "reason", "words"),
+    ("given", "state", "words"),
     [
         ((), "never_started", "Not executed"),
         (("start",), "started", "Interrupted while running"),
@@ -393,7 +393,7 @@ def test_thinking_is_found_where_providers_put_it(content: Any, kwargs: Any) -> 
         (("start", "wait"), "waiting", "waiting for a human"),
     ],
 )
-def test_what_a_made_up_result_says(given: tuple[str, ...], reason: str, words: str) -> None:
+def test_what_a_made_up_result_says(given: tuple[str, ...], state: str, words: str) -> None:
     """What was known when it was made up; what came later does not change it."""
     story = Story().begin().answers("m", "Looking. ", tools=("c1",))
     if "start" in given:
@@ -406,8 +406,25 @@ def test_what_a_made_up_result_says(given: tuple[str, ...], reason: str, words: 
     if not given:
         story.starts("c1")
     last = story.line.messages[-1]
-    assert (last.origin, last.reason) == ("synthetic", reason)
+    assert (last.origin, last.state) == ("synthetic", state)
     assert words in last.text
+
+
+def test_a_synthetic_result_says_that_the_answer_was_cut_off_in_its_request() -> None:
+    """As the thread has it: the request that was cut, and the one beside it. Both are part of the thread."""
+    story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2"))
+    asking = story.events.pop()
+    story.add("llm.ai.response", {**asking.data, "cut": {"cause": "length", "calls": ["c2"]}}, "m")
+    written = [(made_up("m", at, f"c{at + 1}"), "tool", "synthetic") for at in (0, 1)]
+    line = story.add("run.settled", settled(*written)).ends("interrupted", "stop").line
+    assert [(one.kind, one.state) for one in line.messages] == [
+        ("human", None),
+        ("ai", None),
+        ("tool", "beside_cut"),
+        ("tool", "cut"),
+    ]
+    assert [len(line.messages[1].asked), line.messages[1].dropped] == [2, ()]
+    assert "the answer ran into its token limit inside this call" in line.messages[3].text
 
 
 def test_a_late_result_takes_the_place_of_the_made_up_one() -> None:
@@ -440,12 +457,22 @@ def test_a_cut_off_answer_says_what_it_was_about_to_ask() -> None:
     assert (line.messages[-1].asked, [one.name for one in line.messages[-1].dropped]) == ((), ["search"])
 
 
-def test_one_odd_event_does_not_take_the_conversation_away() -> None:
-    """It is counted, and the others are read."""
-    story = Story().begin().add("llm.human.input", {"message": 7}).add("llm.start", {"replaces": 5}, "x")
-    line = story.answers("m", "good").ends().line
-    assert told(line) == ["human input hi", "ai streamed good"]
-    assert line.unread == 2
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("llm.human.input", {"message": 7}),
+        ("llm.human.input", {}),
+        ("llm.start", {"replaces": 5}),
+    ],
+)
+def test_data_that_the_journal_does_not_record_is_said(kind: str, data: dict[str, Any]) -> None:
+    """A program may append any JSON: the calls and the marks are shown, and the page says why there are no messages."""
+    story = Story().begin().add(kind, data, "x").answers("m", "good").ends()
+    line = story.line
+    assert (line.messages, line.is_unreadable, [call.text for call in line.models][-1]) == ((), True, "good")
+    html = page([(story.run, story.events)])
+    assert "The messages cannot be shown: an event has data that the journal does not record." in html
+    assert "0 messages" not in html
 
 
 # --- real runs --------------------------------------------------------------------------------------------------------

@@ -88,10 +88,10 @@ def read(story: Story) -> Reader:
 
 
 def test_the_first_sentence_says_what_happened() -> None:
-    """Interrupted, by what, after how long, how far the tools came, and that the thread was made whole."""
+    """Interrupted, by what, after how long, how many tools finished, and that the thread was settled."""
     text = read(stopped()).text.replace("\xa0", " ")
     assert "Interrupted: stop, after 1.6 s" in text
-    assert "2 of 3 tools had finished. The thread was made whole with 2 messages." in text
+    assert "2 of 3 tools had finished. The thread was settled with 2 messages." in text
     assert "cut off: stop" in text
 
 
@@ -100,7 +100,7 @@ def test_how_far_the_tools_came_is_said_of_those_that_were_asked_for() -> None:
     story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2", "c3", "c4")).starts("c1", "c2", "c3").gives("c1")
     story.starts("n", inside="c3").gives("n", inside="c3").add("tool.error", {"tool_call_id": "c2", "error": "x"}, "run-c2")
     text = read(story.ends("interrupted", "stop").gives("c3", late=True)).text
-    assert "1 of 4 tools had finished, 1 failed, 1 ended afterwards." in text
+    assert "1 of 4 tools had finished, 1 failed, 1 ended after the run." in text
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,19 @@ def test_how_far_the_tools_came_is_said_of_those_that_were_asked_for() -> None:
     [
         (Story().begin().answers("m", "a").ends(), "Completed in"),
         (Story().begin().says("m", "a").ends("failed", error="ValueError: boom"), "ValueError: boom"),
-        (Story().begin().says("m", "a"), "Running, last heard of after 210 ms"),
-        (Story().begin().answers("m", "a").add("run.pause", {"interrupts": [{"value": "Refund it?"}]}), "Asked: Refund it?"),
+        (Story().begin().says("m", "a"), "Running, last event after 210 ms"),
+        (
+            Story().begin().answers("m", "a").add("run.pause", {"interrupts": [{"value": "Refund it?"}]}),
+            "It asks: Refund it?",
+        ),
         (Story().begin().ends("interrupted", "crash", settled=False, problem="disk"), "Not settled yet: disk"),
-        (Story().begin().add("run.lost", {"events": 12}).ends(), "12 events could not be kept"),
-        (Story().begin().add("run.settled", {"outcome": "whole"}).ends("interrupted", "stop"), "The thread lacked nothing"),
+        (Story().begin().add("run.lost", {"events": 12}).ends(), "12 events were lost"),
+        (Story().begin().add("run.settled", {"outcome": "whole"}).ends("interrupted", "stop"), "The thread was complete"),
         (
             Story().begin().add("run.settled", {"outcome": "left_alone", "reason": "no key"}).ends("failed"),
-            "left as it is: no key",
+            "did not change the thread: no key",
         ),
-        (Story().add("run.start"), "Nothing was said that a thread would hold"),
+        (Story().add("run.start"), "The run has no messages"),
         (Story(), "Running"),
     ],
 )
@@ -133,7 +136,7 @@ def test_the_origin_of_each_message_is_shown() -> None:
         attrs["class"] or "" for tag, attrs in reader.tags if tag == "li" and "rj-message" in (attrs.get("class") or "")
     ]
     assert [name.split("rj-from-")[1] for name in items] == ["input", "streamed", "tool", "synthetic", "recovered"]
-    assert "Made up by the settlement: it was running." in reader.text
+    assert "Written by the settlement: the tool was running." in reader.text
     assert "checkpoint-2" in reader.text
 
 
@@ -150,9 +153,9 @@ def test_a_partial_answer_shows_where_it_was_cut_off() -> None:
 
 
 def test_a_running_answer_is_not_said_to_be_cut_off() -> None:
-    """It is still being said."""
+    """It is still streaming."""
     text = read(Story().begin().says("m", "It will")).text
-    assert "It will … still being said" in text
+    assert "It will … still streaming" in text
     assert "cut off" not in text
 
 
@@ -193,7 +196,7 @@ def test_a_run_without_its_events() -> None:
     """A summary says what the run says of itself."""
     run = Run(run_id="r", status=RunStatus.FAILED, error="ValueError: <b>", ended_at=3.0, started_at=1.0, settled=False)
     text = check_whole(summary(run), document=False).text
-    assert text.strip().startswith("failedFailedValueError: <b>Its events cannot be read any more")
+    assert text.strip().startswith("failedFailedValueError: <b>The events of this run cannot be read any more")
     assert "not yet" in text
 
 
@@ -210,23 +213,23 @@ def test_a_run_without_its_events() -> None:
     ],
 )
 def test_what_nobody_knows_is_not_told(story: Story, words: str) -> None:
-    """How long something took that goes on, or whose process was killed; after a crash, only when it was last heard of."""
+    """The duration of a call that runs, or whose process was killed; after a crash, only the time of the last event."""
     text = read(story).text.replace("\xa0", " ")
     assert f"{words}Began" in text
-    assert ("last heard of after" in text) == ("crash" in text or "Running" in text)
+    assert ("last event after" in text) == ("crash" in text or "Running" in text)
 
 
 def test_a_run_whose_process_is_gone_says_so() -> None:
-    """It is not said to be running, or still speaking."""
+    """The page does not call it running or streaming."""
     story = Story().begin().says("m", "It will")
     text = check_whole(page([(story.run, story.events)], gone=[story.run.run_id])).text.replace("\xa0", " ")
-    assert "Its process is gone, last heard of after 210 ms" in text
-    assert "Nobody works on it any more: its process was killed. runjournal recover ends it" in text
-    assert "It will ✂ cut off here: its process is gone" in text
-    assert "still being said" not in text
+    assert "Its process was killed, last event after 210 ms" in text
+    assert "No process works on this run: its process was killed. runjournal recover ends the run" in text
+    assert "It will ✂ cut off here: its process was killed" in text
+    assert "still streaming" not in text
     assert "running" not in text.lower()
     over = story.ends("interrupted", "crash")
-    assert "Nobody works on it" not in check_whole(page([(over.run, over.events)], gone=[over.run.run_id])).text
+    assert "No process works on this run" not in check_whole(page([(over.run, over.events)], gone=[over.run.run_id])).text
 
 
 def test_tools_are_counted_call_by_call() -> None:
@@ -256,7 +259,7 @@ def test_nobodys_words_turn_ours_round() -> None:
     for sentence in re.findall("[^\n]*\u2068[^\n]*", text):
         assert sentence.count("\u2068") == sentence.count("\u2069")
     assert "\u2068\ufffdegassem\u2069 · cut off" in text
-    assert "left as it is: \u2068\u05d0\u05d1\u2069" in text
+    assert "did not change the thread: \u2068\u05d0\u05d1\u2069" in text
     assert 'rj-lead">ValueError: \u202eegassem</p>' in html  # a paragraph of its own
 
 
@@ -274,7 +277,7 @@ def test_the_picture_has_an_alternative_in_words() -> None:
     reader = read(stopped())
     (label,) = [attrs["aria-label"] for _, attrs in reader.tags if attrs.get("role") == "img"]
     assert "3 tool calls in 3 lanes, 2 with a result, cut off after" in (label or "").replace("\xa0", " ")
-    words = reader.text.split("The time line in words")[1]
+    words = reader.text.split("The timeline in words")[1]
     assert "search(c3) · not ended" in words.replace("\xa0", " ")
 
 

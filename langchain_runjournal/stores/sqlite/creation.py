@@ -1,7 +1,7 @@
-"""A new journal: made whole under another name, then linked into its place, so that no process ever sees a half of it.
+"""The creation of a journal: whole under another name, then linked to its path, so that no process ever sees half a journal.
 
-A process can be killed at any moment of that. Before the link there is no journal yet, and the next process makes its own;
-what the killed one left beside it is removed when it is a minute old.
+A process can be killed at any moment of that. Before the link the path has no journal, and the next process creates one. The
+files that a killed process left beside it are removed when they are a minute old.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ _ATTEMPTS: Final = 3
 
 
 def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Put a new database at `path`, unless another process was faster: then that one's is there. May raise `OSError`."""
+    """Create a database at `path`, unless another process was faster: then keep that one. May raise `OSError`."""
     if Path(f"{path}-wal").exists():
-        # Of a database that was deleted. SQLite would replay it into ours; beside an empty file it deletes it, under its own
-        # locks, which we could not do safely ourselves.
+        # It belongs to a database that was deleted. SQLite would replay it into ours. Beside an empty file SQLite deletes
+        # it, under its own locks; we could not do that safely.
         logger.warning("deleting %s-wal: its database was deleted before", path)
         return _in_place(path, fill)
     for attempt in range(_ATTEMPTS):
         fresh = path.with_name(f"{path.name}-new-{uuid.uuid4().hex}")
-        # Only the owner may read what users wrote to a model. SQLite gives its -wal and -shm files the same mode.
+        # Only the user of the process may read the messages in it. SQLite gives its -wal and -shm files the same mode.
         os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             with closing(sqlite3.connect(fresh, isolation_level=None)) as con:
-                con.execute("PRAGMA journal_mode = MEMORY").fetchone()  # without its name, nobody would roll it back
+                # No journal file on disk: no process would look for one of the temporary name.
+                con.execute("PRAGMA journal_mode = MEMORY").fetchone()
                 fill(con)
             os.link(fresh, path)
             return None
         except FileExistsError:
             return None
         except FileNotFoundError:
-            if attempt + 1 == _ATTEMPTS:  # or it took a minute, and another process has removed it
+            if attempt + 1 == _ATTEMPTS:  # before that: it took a minute, and another process has removed the file
                 raise
         except OSError as exc:
             if exc.errno not in _NO_LINKS:
                 raise
-            # A file system without hard links. There a killed process leaves an empty file, or a journal file to be rolled
-            # back: the next process can go on with either.
+            # A file system without hard links. There a killed process leaves an empty file, or a journal file that SQLite
+            # rolls back: the next process can use both.
             logger.info("creating %s in place, because its file system has no hard links", path)
             return _in_place(path, fill)
         finally:
@@ -61,7 +62,7 @@ def make(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Remove what processes have left that were killed while they made a new journal here."""
+    """Remove the files of processes that were killed while they created a journal here."""
     name = re.compile(rf"({re.escape(path.name)}-new-[0-9a-f]{{32}})(-journal|-wal|-shm)?")
     for found in [match for one in os.listdir(path.parent) if (match := name.fullmatch(one))]:
         with suppress(OSError):  # another process has removed it

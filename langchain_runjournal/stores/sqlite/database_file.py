@@ -1,4 +1,4 @@
-"""Opening one SQLite file: every reason not to, each with its own error, before anything is changed."""
+"""The opening of one SQLite file. Each reason against it has its own error, raised before anything is changed."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ APPLICATION_ID: Final = 1380601420
 _SMALLEST: Final = 512  # bytes of the smallest page of SQLite
 _preparing = threading.Lock()
 if hasattr(os, "register_at_fork"):
-    # A child must not inherit it locked.
+    # A child must not inherit the lock while a thread of the parent holds it.
     os.register_at_fork(before=_preparing.acquire, after_in_parent=_preparing.release, after_in_child=_preparing.release)
 
 
 def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    """A connection in autocommit mode: transactions are begun by hand, so that none begins by surprise."""
+    """Open a connection in autocommit mode: only an explicit BEGIN begins a transaction."""
     return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
 
 
 @contextmanager
 def translated(path: Path, about: str = "") -> Iterator[None]:
-    """Turn what the driver raises into our errors, which name the file, and say what to do. `about`: what was looked at."""
+    """Turn errors of the driver into ours, which name the file and say what to do. `about`: the start of the reason."""
     try:
         yield
     except sqlite3.Error as exc:
         reason = str(exc)
         if is_no_text(exc):
-            # Without what the driver says: that holds the text, which is some user's, and would be in every log.
+            # Without the message of the driver: it holds the text of a user, which would be in every log.
             raise StoreCorrupt(path=str(path), reason=f"{about}a text in it is not UTF-8") from None
         if any(sign in reason for sign in ("malformed", "not a database", "no such", "already exists")):
             raise StoreCorrupt(path=str(path), reason=reason) from exc
         if "readonly" in reason or "unable to open" in reason:
             raise StoreNotWritable(path=str(path), reason=reason) from exc
         raise StoreFailed(path=str(path), reason=reason, hint=_hint(reason)) from exc
-    except OSError as exc:  # of a look at the file itself: no handles left, a broken disk
+    except OSError as exc:  # from the file system: no handles left, a broken disk
         raise StoreFailed(path=str(path), reason=exc.strerror or str(exc), hint=_hint("")) from exc
 
 
@@ -67,9 +67,11 @@ def _hint(reason: str) -> str:
 
 
 def prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
-    """Make sure that the file is a journal of a version that we know, create or upgrade it. Returns its store id, and what
-    others might have done with it (see `_access.mend`)."""
-    # One at a time: nobody in this process may open a file that is just being created, see `_check_place`.
+    """Check that the file is a journal of a known version; create or upgrade it.
+
+    Returns its store id, and the permissions that other users had on it (see `file_access.remove_permissions`).
+    """
+    # One at a time: no thread of this process may open a file that another one is creating, see `_check_place`.
     with _preparing, translated(path):
         return _prepare(path, busy_timeout)
 
@@ -79,12 +81,14 @@ def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
     _check_file(path, busy_timeout)
     _access.check(path)
     if path.stat().st_size or Path(f"{path}-wal").exists():
-        # Looked at through a connection that cannot write: closing any other one might change a file that is not ours. Only
-        # what a killed process left in the middle of a transaction has to be rolled back before anything can be read.
+        # This connection cannot write: closing any other one might change a file that is not ours. The exception is a file
+        # with a transaction of a killed process, which SQLite must roll back before it can read anything.
         mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
         with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
             _check_owner(con, path)
-    exposed = _access.mend(path)  # not before: now it is known not to be somebody else's
+    exposed = _access.remove_permissions(
+        path
+    )  # after `_check_owner`: the file could be another program's
     with closing(connect(path, busy_timeout)) as con:
         _check_owner(con, path)
         _set_wal(con, busy_timeout)
@@ -93,7 +97,7 @@ def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
 
 
 def fact(con: sqlite3.Connection, path: Path, name: str) -> Any:
-    """A fact that every journal has. One that lacks it is damaged."""
+    """Return a fact that every journal has. A journal without it is damaged."""
     found = con.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     if found is None:
         raise StoreCorrupt(path=str(path), reason=f"it lacks its {name}")
@@ -107,9 +111,9 @@ def _check_place(path: Path) -> None:
         raise StoreNotWritable(path=str(path), reason=f"the directory {path.parent} does not exist; create it first")
     if not os.access(path.parent, os.W_OK):
         raise StoreNotWritable(path=str(path), reason=f"this user may not write to the directory {path.parent}")
-    # A file that is there is not opened here, not even to look at its first bytes: closing it again would take from SQLite,
-    # in this very process, the locks by which other processes see that the file is in use. The next one to close it would
-    # then delete the -wal file under our feet, and with it what we write from there on.
+    # Do not open an existing file here, not even to read its first bytes: closing it would release the locks of SQLite in
+    # this process, by which other processes see that the file is in use. The next process to close the file would then
+    # delete the -wal file that we use, and with it all that we write from then on.
     if not os.path.lexists(path):
         try:
             make(path, _fill)
@@ -135,8 +139,8 @@ def _check_file(path: Path, busy_timeout: float) -> None:
         raise StoreNotWritable(path=str(path), reason="this user may not write to the file")
     deadline = time.monotonic() + busy_timeout
     while not path.stat().st_size and _has_content(wal := Path(f"{path}-wal")):
-        # SQLite would delete the -wal file, and with it what only that one holds. Another process may be doing just that,
-        # on purpose: see `make`.
+        # SQLite would delete the -wal file, and with it events that only that file has. Another process may be doing just
+        # that on purpose, see `make`, so wait.
         if time.monotonic() > deadline:
             reason = f"it is empty, and {wal.name} is not; if you need neither, delete both"
             raise StoreCorrupt(path=str(path), reason=reason)
@@ -155,7 +159,7 @@ def _check_owner(con: sqlite3.Connection, path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What names the file itself, whatever its path; None if there is none."""
+    """Return device and inode of the file at a path, or None if there is none."""
     try:
         with translated(path):
             found = path.stat()
@@ -191,7 +195,7 @@ def _version(con: sqlite3.Connection) -> int:
 
 
 def _set_wal(con: sqlite3.Connection, busy_timeout: float) -> None:
-    # Two processes that open a new file at once: SQLite does not wait its busy timeout for this one pragma.
+    # Two processes may open a new file at once, and SQLite does not apply its busy timeout to this pragma.
     deadline = time.monotonic() + busy_timeout
     while True:
         try:
@@ -204,11 +208,11 @@ def _set_wal(con: sqlite3.Connection, busy_timeout: float) -> None:
 
 
 def create(con: sqlite3.Connection) -> None:
-    """Bring a database to the newest schema: all of it, if it is empty."""
+    """Migrate a database to the newest schema, from nothing if it is empty."""
     for number, name, script in _migrations():
         con.execute("BEGIN IMMEDIATE")
         try:
-            # Looked at again under the lock: another process may have been faster.
+            # Check again under the lock: another process may have been faster.
             con.execute(
                 "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at TEXT NOT NULL)"
             )

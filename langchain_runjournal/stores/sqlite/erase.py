@@ -1,7 +1,7 @@
-"""Deleting runs from the SQLite file so that their text is gone from its bytes, and not only from its tables.
+"""The deletion of runs from the bytes of the SQLite file, and not only from its tables.
 
 Rule: the connection that writes has `secure_delete` on, so SQLite writes zeros over each row that it deletes and each page
-that it frees. What it wrote before is still in the -wal file, until that is emptied.
+that it frees. The -wal file still has the deleted text, until `empty_wal`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NUMBER: Final = "SELECT run FROM runs WHERE run_id = ?"
 
 
 def prunable(con: sqlite3.Connection, before: int | None, keep_last: int | None) -> list[tuple[int, str]]:
-    """Number and id of the runs that `Store.prune` deletes, the first to end first."""
+    """Return row number and id of the runs that `Store.prune` deletes, the first to end first."""
     found = con.execute(_PRUNABLE, (keep_last or 0,)).fetchall()
     return [(run, run_id) for run, run_id, ended_at in reversed(found) if before is None or ended_at < before]
 
 
 def erase(con: sqlite3.Connection, run_ids: Collection[str]) -> list[str]:
-    """Delete runs, in a transaction of the caller. Returns the ids of those that were there."""
+    """Delete runs, in a transaction of the caller. Return the ids of the runs that existed."""
     numbers: dict[str, int] = {}
     for run_id in run_ids:
         found = con.execute(_NUMBER, (run_id,)).fetchone()
@@ -41,21 +41,21 @@ def erase(con: sqlite3.Connection, run_ids: Collection[str]) -> list[str]:
 
 
 def remove(con: sqlite3.Connection, runs: Sequence[int]) -> None:
-    """Delete the rows of runs that have none in `live`. The runs are given by their numbers."""
+    """Delete the rows of runs, given by row number, that have no rows in `live`."""
     bury(con, runs)
     for table in ("segments", "runs"):
         con.executemany(f"DELETE FROM {table} WHERE run = ?", [(run,) for run in runs])
 
 
 def vacuum(con: sqlite3.Connection, path: Path) -> None:
-    """Rewrite the file: only that removes the copies of rows that SQLite leaves in the unused middle of a page when it
-    moves rows from page to page."""
+    """Rewrite the file. Only that removes the copies of rows that SQLite leaves in the unused part of a page when it moves
+    rows between pages."""
     con.execute("VACUUM")
     empty_wal(con, path)
 
 
 def empty_wal(con: sqlite3.Connection, path: Path) -> None:
-    """Copy the -wal file into the database and cut it to nothing. Waits `busy_timeout` for connections that read from it."""
+    """Copy the -wal file into the database and truncate it. Wait `busy_timeout` for connections that read from it."""
     if con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
         logger.warning(
             "could not empty %s-wal, because another connection reads from it: deleted text stays in it until"

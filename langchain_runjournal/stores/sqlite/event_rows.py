@@ -1,4 +1,4 @@
-"""The rows of the SQLite store: what one append does inside its transaction, and how segments are written."""
+"""The rows of events in the SQLite file: what one append does in its transaction, and how segments are written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...errors import RunFenced, SeqGap, StoreCorrupt
 from ...events import Run
 from ...events import run_state as _fold
 from ...events.segments import Damaged, Segment, last_call, merge, pack, trim, unpack
-from .run_rows import LAST_SEGMENT, RUN, missing, run_of, run_row
+from .run_rows import RUN, last_seq, missing, run_of, run_row
 
 _LONG_ROW: Final = 500
-_ROW_BYTES: Final = 25  # what a row takes besides its text
+_ROW_BYTES: Final = 25  # of a row, besides its text
 _SEGMENT_EVENTS: Final = 2_000
 _SEGMENT_BYTES: Final = 256 << 10
 COLUMNS: Final = "first, last, t0, t1, ats, calls, body"
@@ -42,14 +42,13 @@ _WITHDRAW: Final = (
 )
 _CALLS_IN_LIVE: Final = "SELECT calls FROM live WHERE run = ? AND last < ? AND calls <> '' ORDER BY id DESC LIMIT 1"
 _CALLS_AT_REST: Final = "SELECT calls FROM segments WHERE run = ? AND last < ? ORDER BY first DESC LIMIT 1"
-_LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
 CLAIM: Final = (
     "UPDATE runs SET owner_id = ?, epoch = epoch + 1 WHERE run_id = ? AND epoch = ? AND (ended_at IS NULL OR NOT settled)"
 )
 
 
 class Known:
-    """What a writer remembers of a run, so that an append need not look. Forgotten as a whole when anything fails."""
+    """What a store remembers of a run, so that an append need not read. The store forgets all of it when anything fails."""
 
     __slots__ = ("call", "epoch", "in_live", "last", "owner_id", "run")
 
@@ -59,12 +58,12 @@ class Known:
         self.epoch = epoch
         self.last = last
         self.call = ""
-        """The call that its last row in `live` belongs to, as JSON, or "" if that is not known."""
+        """The call of its last row in `live`, as JSON, or "" if that is unknown."""
         self.in_live = True
         """Whether it may have rows in `live`."""
 
     def tidied(self) -> None:
-        """All its rows are in `segments`."""
+        """Note that all its rows are in `segments`."""
         self.call, self.in_live = "", False
 
 
@@ -83,7 +82,7 @@ class Batch:
         self.bytes = 0
 
     def add(self, segment: Segment) -> None:
-        """Add a segment, if nothing speaks against it. The first lines are those that nearly every one takes."""
+        """Add a segment, or refuse it. The first lines are the path of nearly every segment."""
         run_id, epoch, first, last, _, _, _, _, _, marks = segment
         known = self._known.get(run_id)
         if known is None:
@@ -109,7 +108,7 @@ class Batch:
             self._write_short(known, segment)
 
     def finish(self) -> None:
-        """Write what has been gathered, or nothing of it."""
+        """Write all added segments, or raise `RunFenced` and write none."""
         if self._fenced:
             raise RunFenced(run_ids=sorted(set(self._fenced)), refused=0)
         self._flush()
@@ -120,7 +119,7 @@ class Batch:
 
     def _write_short(self, known: Known, segment: Segment) -> None:
         _, _, first, last, t0, t1, ats, calls, body, _ = segment
-        # The id of a call is longer than what it says in 50 ms: it is written when it is another one.
+        # The id of a call is longer than the text of 50 ms, so a row has it only if the row before has another id.
         call = calls.partition(",")[2] if calls.count(",") == 1 else ""
         if call and call == known.call:
             calls = ""
@@ -129,8 +128,8 @@ class Batch:
         self.bytes += len(body) + len(ats) + len(calls) + _ROW_BYTES
 
     def _write_long(self, known: Known, segment: Segment) -> None:
-        # Long enough to be written once and for all, together with the shorter ones before it: what rests must not
-        # overtake what arrived.
+        # Long enough for `segments`, together with the rows of `live` before it: events in `segments` must not be newer than
+        # events in `live`.
         parts = [segment]
         if known.in_live:
             parts = [*self._take_from_live(known, segment.run_id), segment]
@@ -153,14 +152,10 @@ class Batch:
             self.begun.add(segment.run_id)
             return Known(_insert_run(self._con, run), self._owner_id, segment.epoch, 0)
         self.adopted.add(segment.run_id)
-        last = self._con.execute(_LAST_IN_LIVE, (row[9],)).fetchone()[0]
-        if last is None:
-            found = self._con.execute(LAST_SEGMENT, (row[9],)).fetchone()
-            last = found[0] if found else 0
-        return Known(row[9], row[3], row[4], last)
+        return Known(row[9], row[3], row[4], last_seq(self._con, row[9]))
 
     def _leave_gap(self, known: Known, run_id: str, first: int) -> None:
-        """Go on behind events that are gone, if that was asked for. The run says how many they are."""
+        """Skip missing events, if the caller allows gaps. `Run.lost` counts them."""
         if not self._gaps:
             raise SeqGap(run_id=run_id, last=known.last, first=first)
         run = run_of(self._con.execute(f"SELECT {RUN} FROM runs WHERE run = ?", (known.run,)).fetchone())
@@ -169,7 +164,7 @@ class Batch:
         known.last, known.call = first - 1, ""
 
     def _fill(self, known: Known, segment: Segment) -> None:
-        """Put what a segment has of events that were gone into their places."""
+        """Write those events of a segment that the run lacks into their places."""
         number = known.run
         self._flush()
         gaps = list(missing(self._con, number, segment.first, min(segment.last, known.last)))
@@ -191,7 +186,7 @@ class Batch:
 
 
 def begin(con: sqlite3.Connection, run: Run, besides: Collection[str]) -> list[str]:
-    """Put the run on its thread, unless others are in the way: their ids."""
+    """Begin the run on its thread, unless other runs are in the way. Return their ids."""
     found = con.execute(_IN_THE_WAY, {"run_id": run.run_id, "thread_id": run.thread_id}).fetchall()
     in_the_way = [run_id for (run_id,) in found if run_id not in besides or run_id == run.run_id]
     if not in_the_way:
@@ -200,36 +195,36 @@ def begin(con: sqlite3.Connection, run: Run, besides: Collection[str]) -> list[s
 
 
 def withdraw(con: sqlite3.Connection, run_id: str, owner_id: str) -> bool:
-    """Take back what has no event yet."""
+    """Delete a run that has no event yet. Return whether it was deleted."""
     return con.execute(_WITHDRAW, {"run_id": run_id, "owner_id": owner_id}).rowcount == 1
 
 
 def _insert_run(con: sqlite3.Connection, run: Run) -> int:
-    """The number of a run that begins."""
+    """Insert a run, and return its row number."""
     return con.execute(_INSERT_RUN, run_row(run)).lastrowid or 0
 
 
 def with_call(con: sqlite3.Connection, run: int, head: Segment) -> Segment:
-    """The same segment, which says to which call it belongs, even if it goes on with the one before."""
+    """Return the segment with its call, also if its row has none because the row before has the same call."""
     if head.calls:
         return head
     for sql in (_CALLS_IN_LIVE, _CALLS_AT_REST):
         found = con.execute(sql, (run, head.first)).fetchone()
         if found:
             return head._replace(calls=f"{head.first},{last_call(found[0])}")
-    return head  # unpack() will say that it has lost its calls
+    return head  # unpack() will raise that the segment has lost its calls
 
 
 def put_to_rest(con: sqlite3.Connection, run: int, parts: Sequence[Segment]) -> None:
-    """Put neighbouring segments of a run to rest."""
+    """Write neighbouring segments of a run to `segments`."""
     parts = [with_call(con, run, parts[0]), *parts[1:]]
     con.executemany(_INSERT_SEGMENT, [(run, *long[2:9]) for long in long_segments(parts)])
 
 
 def tidy(con: sqlite3.Connection) -> None:
-    """Move what has arrived in `live` to `segments`, each run together."""
-    # In the shape of a segment, so that none has to be made, with the number of the run in place of the marks; and
-    # gathered here, because SQLite would carry all columns through its sorter.
+    """Move the rows of `live` to `segments`, each run together."""
+    # The rows have the shape of a Segment, with the row number of the run in place of the marks, so that none need be built.
+    # They are grouped here, because SQLite would carry all columns through its sorter.
     rows: dict[int, list[Segment]] = {}
     for row in con.execute(f"SELECT '', 0, {COLUMNS}, run FROM live ORDER BY id"):
         run = row[9]
@@ -237,17 +232,17 @@ def tidy(con: sqlite3.Connection) -> None:
             rows[run].append(row)
         else:
             rows[run] = [row]
-    # Deleted before they are written again, so that they take the same pages.
+    # Delete the rows before writing them again, so that they use the same pages.
     con.execute("DELETE FROM live")
     for run, group in rows.items():
-        group[0] = Segment._make(group[0])._replace(run_id=f"number {run}")
+        group[0] = Segment(*group[0])._replace(run_id=f"number {run}")
         put_to_rest(con, run, group)
 
 
 def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
-    """Segments of a run, in order, as few and long ones. All but the first may be plain rows of the same shape.
+    """Merge segments of a run, in order, to few and long ones. All but the first may be plain rows of the same shape.
 
-    What is missing between two of them stays missing: no segment reaches over a gap.
+    No merged segment spans a gap.
     """
     pending: list[Segment] = []
     events, size = 0, 0
@@ -256,8 +251,8 @@ def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
             long = merge(pending)
             yield long
             pending, events, size = [], 0, 0
-            part = Segment._make(part)
-            if not part.calls:  # it goes on with the call of the one before, which is now in another row
+            part = Segment(*part)
+            if not part.calls:  # it has the call of the row before, which is now in another segment
                 part = part._replace(calls=f"{part.first},{last_call(long.calls)}")
         pending.append(part)
         events += part[3] - part[2] + 1
@@ -267,7 +262,7 @@ def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def gap_in(parts: Sequence[Segment], after: int) -> tuple[int, int] | None:
-    """The first gap among the segments of a run that were read behind `after`: the events on its two sides."""
+    """Return the seqs on both sides of the first gap among segments of a run that were read from `after`."""
     for part in parts:
         if part.first > after + 1:
             return after, part.first
@@ -277,9 +272,9 @@ def gap_in(parts: Sequence[Segment], after: int) -> tuple[int, int] | None:
 
 @contextmanager
 def damage(path: Path, run_id: str) -> Iterator[None]:
-    """What cannot be unpacked is damage: nobody has written it."""
+    """Raise `StoreCorrupt` for events that cannot be unpacked: no store has written them."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as exc:
-        said = str(exc) if isinstance(exc, Damaged) else f"the events of run {run_id} are not what was written ({exc})"
-        raise StoreCorrupt(path=str(path), reason=said) from exc
+        reason = str(exc) if isinstance(exc, Damaged) else f"the events of run {run_id} are not what was written ({exc})"
+        raise StoreCorrupt(path=str(path), reason=reason) from exc

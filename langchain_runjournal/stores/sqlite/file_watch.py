@@ -1,7 +1,7 @@
-"""The files of an open SQLite database: what was deleted or replaced under a living process is noticed at the next commit.
+"""The files of an open SQLite database: the next commit detects files that were deleted or replaced.
 
-Rule: a commit into a file that has no name any more succeeds, and is gone with the process. It counts as durable only when
-the database and its -wal and -shm files are those that were opened.
+Rule: a commit into a file without a name succeeds, and is lost when the process ends. So a commit is durable only if the
+database and its -wal and -shm files are still those that were opened.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class OpenFiles:
         self._beside: dict[str, tuple[int, int] | None] = {}
 
     def closed(self) -> None:
-        """All connections were closed: SQLite may delete the files beside the database, and makes them anew."""
+        """Forget the files beside the database: with all connections closed, SQLite may delete and recreate them."""
         self._beside.clear()
 
     def check(self, con: sqlite3.Connection, close_others: Callable[[], bool]) -> None:
-        """After a commit of `con`: raise `StoreFailed` if that may be gone with the process.
+        """Raise `StoreFailed` if the last commit of `con` may be lost when the process ends.
 
-        `close_others` closes the other connections of this store, as far as none of them is being read from.
+        `close_others` closes the other connections of this store from which no thread is reading.
         """
         if identity(self._path) != self._database:
             raise self._failed("it", _PUT_BACK)
@@ -53,19 +53,21 @@ class OpenFiles:
             return
         gone = next(end for end in _BESIDE if there[end] is None or there[end] != self._beside.get(end))
         if self._is_used_by_others(there):
-            # What each of us writes, the other one does not see.
+            # This process and the other one do not see what each of them writes.
             raise self._failed(f"its {gone} file", _CLOSE_ALL)
         if not close_others() or not _made_anew(con):
             if there["-shm"] == self._beside.get("-shm"):
-                # In the database it is safe: all who have it open share its deleted -wal file with us.
+                # This makes the commit safe: all processes that have the database open share the deleted -wal file.
                 con.execute("PRAGMA wal_checkpoint(PASSIVE)")
             raise self._failed(f"its {gone} file", _CLOSE_ALL)
         self._beside.clear()
         logger.warning(_MOVED, f"{self._path.name}{gone}", self._path)
 
     def _is_used_by_others(self, there: dict[str, tuple[int, int] | None]) -> bool:
-        """Whether somebody has opened the database since, and may have written to files of their own. A connection that
-        only reads, which may be ours, makes an empty -wal file."""
+        """Return whether another connection has opened the database since, and may have written to other files.
+
+        A connection that only reads, which may be ours, creates an empty -wal file.
+        """
         if there["-wal"] == self._beside.get("-wal"):
             return there["-shm"] is not None
         return there["-wal"] is not None and self._names[0].stat().st_size > 0
@@ -76,9 +78,9 @@ class OpenFiles:
 
 
 def _made_anew(con: sqlite3.Connection) -> bool:
-    """Copy the deleted -wal file into the database, and begin another one. False if anything else has the database open."""
+    """Copy the deleted -wal file into the database, and begin another one. Return False if it is open elsewhere."""
     try:
-        con.execute("PRAGMA journal_mode = DELETE")  # only who is alone may leave the WAL mode
+        con.execute("PRAGMA journal_mode = DELETE")  # SQLite leaves the WAL mode only for the last connection
     except sqlite3.OperationalError as exc:
         if "locked" not in str(exc):
             raise

@@ -1,4 +1,4 @@
-"""What SQLite, the schema and the tables say of a file: whether it is whole."""
+"""The check of a file by SQLite, by its schema and by its tables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _STRAY: Final = "SELECT count(*) FROM {table} WHERE run NOT IN (SELECT run FROM 
 
 
 def problems(con: sqlite3.Connection) -> list[str]:
-    """A sentence for each thing that is wrong."""
-    found = [str(said) for (said,) in con.execute(_MOST) if said != "ok"]
+    """Return one sentence for each problem of the file."""
+    found = [str(line) for (line,) in con.execute(_MOST) if line != "ok"]
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         create(new)
         wanted = {name: (kind, _plain(sql)) for kind, name, sql in new.execute(_SCHEMA)}

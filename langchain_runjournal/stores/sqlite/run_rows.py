@@ -1,4 +1,4 @@
-"""The rows of the table `runs`: how a run is written there, and read again, also beside rows that are damaged."""
+"""The rows of the table `runs`: how a run is written and read, also beside rows that are damaged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_a
 ONE: Final = f"SELECT {RUN} FROM runs WHERE run_id = :run_id"
 ALL: Final = f"SELECT {RUN} FROM runs"
 _STATUS: Final = {False: "status = :status", True: "+status = :status"}
-"""With a plus, SQLite uses the index on the thread: by that on the status, it would read the runs of all threads."""
+"""With a plus, SQLite uses the index on the thread. With the index on the status, it would read the runs of all threads."""
 RUNS: Final = {
-    # One for each question: SQLite uses no index for a condition that may be switched off.
+    # One statement for each combination: SQLite uses no index for a condition that a parameter switches off.
     (of_thread, with_status): (
         f"SELECT {RUN} FROM runs WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'}"
         f" AND {_STATUS[of_thread] if with_status else 'TRUE'} ORDER BY run DESC LIMIT :most"
@@ -27,28 +27,30 @@ RUNS: Final = {
 }
 _TO_SETTLE: Final = "(status = 'running' OR (ended_at IS NOT NULL AND NOT settled))"
 INDEX: Final = f"CREATE INDEX IF NOT EXISTS runs_to_settle ON runs (thread_id, run) WHERE {_TO_SETTLE}"
-"""Not a migration, so that an older release can open the file. It keeps the index up to date, and does not use it."""
+"""Not a migration, so that an older release can open the file. That release updates the index, and does not use it."""
 UNSETTLED: Final = {
-    # By name: without statistics SQLite would read the whole table in order, rather than sort the few runs of the index.
+    # With the name of the index: without statistics SQLite would read the whole table in order, and not sort the few runs of
+    # the index.
     of_thread: (
         f"SELECT {RUN} FROM runs INDEXED BY runs_to_settle"
         f" WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'} AND {_TO_SETTLE} ORDER BY run"
     )
     for of_thread in (False, True)
 }
-LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
+_LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 _RANGES: Final = (
     "SELECT first, last FROM segments WHERE run = :run AND last >= :first AND first <= :last"
     " UNION ALL SELECT first, last FROM live WHERE run = :run AND last >= :first AND first <= :last ORDER BY first"
 )
-LASTS: Final = "SELECT run, max(last) FROM live GROUP BY run"
+_LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
+_LASTS_IN_LIVE: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _NUMBERED: Final = f"SELECT {RUN} FROM runs WHERE run = ?"
 _ID: Final = "SELECT run_id FROM runs WHERE run = ?"
 _Why = dict[str, str]
 
 
 def run_row(run: Run) -> tuple[Any, ...]:
-    """The columns of a run, but for its number."""
+    """Return the columns of a run, without its row number."""
     rest = {
         "name": run.name,
         "cause": run.cause,
@@ -67,7 +69,7 @@ def run_row(run: Run) -> tuple[Any, ...]:
 
 
 def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
-    """The run of a row. Raises a `ValueError` or a `TypeError` for what nobody can have written."""
+    """Return the run of a row. Raises a `ValueError` or a `TypeError` for a row that no store has written."""
     run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
     more = _json.loads(rest)
     if not isinstance(more, dict):
@@ -92,18 +94,15 @@ def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
 
 
 def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tuple[list[Run], _Why]:
-    """The runs that a statement finds, and of those whose row is damaged, by id, why.
+    """Return the runs that a statement finds, and the reason for each damaged row, by run id.
 
-    With their last seq, which no row holds: it would have to be written with every batch.
+    The runs have their last seq, which their row does not: the store would have to write it with every batch.
     """
     rows, damaged = _rows(con, sql, values)
-    lasts: dict[int, int] = dict(con.execute(LASTS).fetchall()) if rows else {}
+    lasts = lasts_in_live(con) if rows else {}
     runs = []
     for row in rows:
-        last = lasts.get(row[9])
-        if last is None:
-            found = con.execute(LAST_SEGMENT, (row[9],)).fetchone()
-            last = found[0] if found else 0
+        last = last_seq(con, row[9], lasts)
         try:
             runs.append(_fold.shown(run_of(row, last)))
         except (TypeError, ValueError) as exc:
@@ -111,8 +110,22 @@ def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tup
     return runs, damaged
 
 
+def lasts_in_live(con: sqlite3.Connection) -> dict[int, int]:
+    """Return the last seq in `live` of each run that has rows there, by row number. One pass serves many runs."""
+    return dict(con.execute(_LASTS_IN_LIVE).fetchall())
+
+
+def last_seq(con: sqlite3.Connection, run: int, lasts: Mapping[int, int] | None = None) -> int:
+    """Return the last seq of a run, given by row number. Events in `live` are newer than those in `segments`."""
+    last = con.execute(_LAST_IN_LIVE, (run,)).fetchone()[0] if lasts is None else lasts.get(run)
+    if last is None:
+        found = con.execute(_LAST_SEGMENT, (run,)).fetchone()
+        last = found[0] if found else 0
+    return int(last)
+
+
 def missing(con: sqlite3.Connection, run: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The parts of `first` to `last` of which the run, given by its number, has no event."""
+    """Yield the parts of `first` to `last` for which the run, given by row number, has no event."""
     for begin, end in con.execute(_RANGES, {"run": run, "first": first, "last": last}).fetchall():
         if begin > first:
             yield first, begin - 1
@@ -122,7 +135,7 @@ def missing(con: sqlite3.Connection, run: int, first: int, last: int) -> Iterato
 
 
 def damaged_runs(con: sqlite3.Connection) -> Iterator[str]:
-    """A sentence for each run whose row is damaged."""
+    """Yield a sentence for each run whose row is damaged."""
     rows, damaged = _rows(con, ALL, {})
     for row in rows:
         try:
@@ -133,12 +146,12 @@ def damaged_runs(con: sqlite3.Connection) -> Iterator[str]:
 
 
 def unreadable(run_id: str, why: str) -> str:
-    """What is wrong, as the reason of an error."""
+    """Return the reason of an error about a damaged row."""
     return f"the row of run {run_id} cannot be read ({why})"
 
 
 def is_no_text(exc: sqlite3.Error) -> bool:
-    """Whether it is about bytes in a column of text. What the driver says holds them, and so the words of a user."""
+    """Return whether an error is about bytes in a column of text. Its message has these bytes, and so the text of a user."""
     return "decode to UTF-8" in str(exc)
 
 
@@ -148,7 +161,7 @@ def _rows(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tuple
     except sqlite3.OperationalError as exc:
         if not is_no_text(exc):
             raise
-    # One by one, since the driver gives up all of them for one.
+    # Read the rows one by one: the driver drops all rows because of one.
     rows, damaged = [], {}
     for (number,) in con.execute(f"SELECT run FROM ({sql})", values).fetchall():
         try:

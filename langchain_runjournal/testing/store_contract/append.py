@@ -1,76 +1,17 @@
-"""What every store promises, one test per promise: the first half, about appending and who may. See `store_contract`."""
+"""The promises of a store about appending events, and about the owner that may append them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
 
-from ...errors import RunFenced, RunJournalError, SeqGap
-from ...events import Event, Kind, RunStatus
-from ...events.segments import Segment, pack
+from ...errors import RunFenced, SeqGap
+from ...events import Event, RunStatus
 from ...stores import Owner, Store
-
-START: Final[Kind] = "run.start"
-DELTA: Final[Kind] = "llm.ai.delta"
+from .support import DELTA, START, StoreTests, at_once, deltas, end, events_of, numbered, raises, row
 
 
-def numbered(run_id: str, kinds: Sequence[Kind], first: int = 1, at: float = 1_700_000_000.0) -> list[Event]:
-    """Events of these kinds, numbered from `first`, a second apart; deltas carry the text of their seq."""
-    return [
-        Event(
-            run_id=run_id,
-            kind=kind,
-            data={"text": f"t{seq} "} if kind == "llm.ai.delta" else {},
-            call_id="call-1" if kind.startswith("llm.ai") else None,
-            seq=seq,
-            at=at + seq,
-        )
-        for seq, kind in enumerate(kinds, first)
-    ]
-
-
-def deltas(run_id: str, count: int, first: int = 1) -> list[Event]:
-    """That many deltas."""
-    return numbered(run_id, [DELTA] * count, first)
-
-
-def row(events: Sequence[Event], epoch: int = 1) -> Segment:
-    """One segment of these events."""
-    return pack(events[0].run_id, epoch, events)
-
-
-def events_of(store: Store, run_id: str) -> list[Event]:
-    """All that a store has of a run."""
-    return store.read(run_id, 0, None)
-
-
-@contextmanager
-def raises(kind: type[RunJournalError]) -> Iterator[None]:
-    """Assert that the block raises `kind`; pytest may not be installed."""
-    try:
-        yield
-    except kind:
-        return
-    raise AssertionError(f"{kind.__name__} was not raised")
-
-
-def end(run_id: str, seq: int, **data: Any) -> Event:
-    """Return the `run.end` event of a run."""
-    return Event(run_id=run_id, kind="run.end", data=data, seq=seq, at=1_700_000_000.0 + seq)
-
-
-class AppendContract:
-    """Subclass it, define `open`, and `open_again` if the same data can be opened twice, as another process would."""
-
-    def open(self) -> Store:
-        """A new and empty store."""
-        raise TypeError(f"{type(self).__name__} must define open(): return a new and empty store")
-
-    def open_again(self, store: Store) -> Store:
-        """A second handle on the same data; the store itself where there can be no other."""
-        return store
+class AppendContract(StoreTests):
+    """The part of `StoreContract` about `append`, `read` and `claim`."""
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -89,7 +30,7 @@ class AppendContract:
         assert events_of(store, "r") == events
 
     def test_a_run_begins_with_its_first_segment(self) -> None:
-        """The one who appends the first event of a run is its owner, at epoch 1."""
+        """The owner that appends the first event of a run owns it, at epoch 1."""
         store = self.open()
         assert store.run("r") is None
         assert store.read("r", 0, None) == []
@@ -111,14 +52,14 @@ class AppendContract:
             store.tidy()
 
     def test_reading_twice_shows_the_same(self) -> None:
-        """A read changes nothing."""
+        """A read has no side effect."""
         store = self.open()
         store.append("me", [row(deltas("r", 5))])
         assert events_of(store, "r") == events_of(store, "r")
         assert store.read("r", 2, 2) == store.read("r", 2, 2)
 
     def test_a_batch_is_all_or_nothing(self) -> None:
-        """One refused segment, and none of the batch is stored, also not what came before it."""
+        """If the store refuses one segment, it stores none of the batch, not even the segments before that one."""
         store = self.open()
         store.append("other", [row(deltas("theirs", 1))])
         with raises(RunFenced):
@@ -130,7 +71,7 @@ class AppendContract:
         assert store.run("mine") is None
 
     def test_no_gap_is_ever_stored(self) -> None:
-        """A segment that does not continue its run is refused, and says where the run ends."""
+        """The store refuses a segment that does not continue its run, and the error says where the run ends."""
         store = self.open()
         with raises(SeqGap):
             store.append("me", [row(deltas("r", 1, 2))])
@@ -152,13 +93,13 @@ class AppendContract:
         assert [event.seq for event in events_of(store, "r")] == [1, 2, 3, 4, 5, 6, 7]
 
     def test_several_segments_of_a_run_in_one_batch(self) -> None:
-        """Long runs come in pieces."""
+        """A long run can arrive in pieces."""
         store = self.open()
         store.append("me", [row(deltas("r", 1000)), row(deltas("s", 2)), row(deltas("r", 1000, 1001))])
         assert [event.seq for event in events_of(store, "r")] == list(range(1, 2001))
 
     def test_every_event_keeps_its_call(self) -> None:
-        """Over rows short and long, calls that go on, change and come back, tidied or not, read from any seq."""
+        """In short and long rows, for calls that continue, change and come back, tidied or not, read from any seq."""
         store = self.open()
         reader = self.open_again(store)
         events: list[Event] = []
@@ -183,7 +124,7 @@ class AppendContract:
             assert store.read("r", after, 150) == events[after : after + 150]
 
     def test_an_empty_batch_is_fine(self) -> None:
-        """Nothing to do is no error."""
+        """An append of no segments does nothing."""
         store = self.open()
         store.append("me", [])
         assert store.runs(thread_id=None, status=None, limit=None) == []
@@ -191,7 +132,7 @@ class AppendContract:
     # --- who may append -----------------------------------------------------------------------------------------------
 
     def test_an_old_epoch_is_fenced(self) -> None:
-        """After a claim the old owner stores nothing, and the new one goes on at the next epoch."""
+        """After a claim the store refuses the old owner, and the new owner continues at the next epoch."""
         store = self.open()
         store.append("old", [row(deltas("r", 2))])
         assert store.claim("r", "new", 1)
@@ -209,7 +150,7 @@ class AppendContract:
         assert (run.owner, run.epoch, run.last_seq) == ("new", 2, 3)
 
     def test_a_claim_is_seen_by_an_owner_that_has_appended_before(self) -> None:
-        """A store may remember who owns what, but not for longer than it is true."""
+        """A store may cache the owner of a run, but not beyond a claim through another handle."""
         store = self.open()
         store.beat(Owner(owner_id="old", place="here", pid=1, born="2", lease=15.0))
         store.append("old", [row(deltas("r", 2))])
@@ -222,7 +163,7 @@ class AppendContract:
         assert store.run("r") == other.run("r")
 
     def test_the_owner_of_a_run_is_known_at_once(self) -> None:
-        """After a claim by another one, while the run waits for a human, and when it is gone. A store may lack the verb."""
+        """After a claim, while the run waits for a human, and after its deletion. A store may lack `owner_of`."""
         store = self.open()
         if not hasattr(store, "owner_of"):
             return
@@ -238,7 +179,7 @@ class AppendContract:
         assert store.owner_of("r") is None
 
     def test_one_of_many_claims_wins(self) -> None:
-        """However many claim at once, from whatever handle."""
+        """Of concurrent claims, from any handle, exactly one succeeds."""
         store = self.open()
         store.append("old", [row(deltas("r", 1))])
         handles = [store, self.open_again(store)]
@@ -254,33 +195,12 @@ class AppendContract:
         assert (run.owner, run.epoch) == (won[0], 2)
 
     def test_what_cannot_be_claimed(self) -> None:
-        """A run that is not there, an epoch that has passed, a run that has ended and is settled."""
+        """A run that does not exist, a run at another epoch, and a run that has ended and is settled."""
         store = self.open()
-        assert not store.claim("nobody", "new", 1)
+        assert not store.claim("unknown", "new", 1)
         store.append("old", [row(deltas("r", 1))])
         assert not store.claim("r", "new", 2)
         store.append("old", [row([end("r", 2, status="interrupted", settled=False)])])
-        assert store.claim("r", "new", 1), "what has ended unsettled needs somebody to settle it"
+        assert store.claim("r", "new", 1), "a run that has ended and is not settled must be claimable, to be settled"
         store.append("new", [row([Event(run_id="r", kind="run.settled", seq=3, at=1.0)], epoch=2)])
         assert not store.claim("r", "third", 2)
-
-
-def at_once(works: Sequence[Callable[[], None]]) -> None:
-    """Run them in threads that begin together, and raise the first error."""
-    barrier = threading.Barrier(len(works))
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        barrier.wait()
-        try:
-            work()
-        except BaseException as exc:  # noqa: BLE001 - raised again below, in the thread of the test
-            errors.append(exc)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]

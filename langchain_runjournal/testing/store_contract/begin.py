@@ -1,24 +1,20 @@
-"""What every store promises of runs that begin on a thread, and of those that wait, one test per promise."""
+"""The promises of a store about runs that begin on a thread, and about those that wait for a human."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ...errors import RunFenced
-from ...events import Event, Run, RunStatus
-from .append import AppendContract, at_once, deltas, end, numbered, raises, row
+from ...events import Event, RunStatus
+from .support import StoreTests, at_once, begun, deltas, end, numbered, raises, row
 
 
-def begun(run_id: str, thread_id: str | None, owner: str = "me") -> Run:
-    """A run as it begins."""
-    return Run(run_id=run_id, thread_id=thread_id, owner=owner, name="agent", metadata={"user": "ü"}, started_at=5.5)
-
-
-class BeginContract(AppendContract):
-    """A part of `StoreContract`."""
+class BeginContract(StoreTests):
+    """The part of `StoreContract` about `begin` and `withdraw`."""
 
     def test_a_run_begins_only_where_no_other_is_running(self) -> None:
-        """Of several on a thread one begins; what has ended, waits, is elsewhere or not counted, hinders nobody."""
+        """Of several runs on a thread one begins. A run that has ended, that waits for a human, that is on another thread,
+        or that the caller excludes does not prevent it."""
         store = self.open()
         assert store.begin(begun("a", "t"), ()) == []
         run = store.run("a")
@@ -40,12 +36,12 @@ class BeginContract(AppendContract):
         assert [run.run_id for run in store.runs(thread_id="t", status=None, limit=None)] == ["d", "c", "a"]
 
     def test_a_run_that_has_said_nothing_can_be_withdrawn(self) -> None:
-        """By its owner, and then it was never there; one that has an event stays."""
+        """Its owner can withdraw it, and then it does not exist. A run that has an event stays."""
         store = self.open()
         store.begin(begun("a", "t"), ())
         other = self.open_again(store)
         assert not other.withdraw("a", "you")
-        assert not other.withdraw("nobody", "me")
+        assert not other.withdraw("unknown", "me")
         assert other.begin(begun("b", "t", "you"), ()) == ["a"]
         assert store.withdraw("a", "me")
         assert not store.withdraw("a", "me")
@@ -58,7 +54,7 @@ class BeginContract(AppendContract):
         assert [event.seq for event in store.read("a", 0, None)] == [1, 2]
 
     def test_no_run_begins_twice(self) -> None:
-        """Its id may be used once, wherever it is, and whatever is not counted."""
+        """An id can be used once, on any thread, and even if the caller excludes it."""
         store = self.open()
         store.append("me", [row([*deltas("r", 1), end("r", 2)])])
         assert store.begin(begun("r", "t"), ("r",)) == ["r"]
@@ -67,7 +63,7 @@ class BeginContract(AppendContract):
         assert self.open_again(store).begin(begun("s", "u"), ("s",)) == ["s"]
 
     def test_one_of_several_begins(self) -> None:
-        """At the same time, on one thread."""
+        """Of concurrent `begin` calls on one thread, exactly one succeeds."""
         store = self.open()
         handles = [store, *(self.open_again(store) for _ in range(5))]
         begun_ids: list[str] = []
@@ -81,7 +77,7 @@ class BeginContract(AppendContract):
         assert [run.run_id for run in store.runs(thread_id="t", status=None, limit=None)] == begun_ids
 
     def test_only_its_owner_goes_on_with_a_run_that_has_begun(self) -> None:
-        """Its first event is its first; others are fenced."""
+        """The owner appends event 1; the store fences other owners."""
         store = self.open()
         store.begin(begun("r", "t"), ())
         with raises(RunFenced):
@@ -93,7 +89,7 @@ class BeginContract(AppendContract):
             store.append("me", [row(deltas("r", 1, 3))])
 
     def test_a_run_that_waits_for_a_human_is_nobodys(self) -> None:
-        """Anybody may claim it; until then, who had it may add what comes late, and others may not."""
+        """Any owner may claim it. Until then its last owner may append late events, and no other owner may."""
         store = self.open()
         store.append("me", [row(numbered("r", ["run.start", "run.pause"]))])
         for run in (store.run("r"), *store.runs(thread_id=None, status=RunStatus.PAUSED, limit=None)):

@@ -1,7 +1,7 @@
--- What the journal began with. A migration is never edited once it has been released: add the next number instead,
--- and keep the previous release able to work with the result.
+-- The first schema. Never edit a released migration: add the next number, and keep the previous release able to work
+-- with the result.
 
-PRAGMA application_id = 1380601420; -- "RJNL": how an open tells our database from everybody else's
+PRAGMA application_id = 1380601420; -- "RJNL": distinguishes our database from those of other programs
 
 CREATE TABLE facts (
     name  TEXT PRIMARY KEY,
@@ -10,8 +10,8 @@ CREATE TABLE facts (
 
 INSERT INTO facts (name, value) VALUES ('store_id', randomblob(16));
 
--- Grows when somebody else than the one who began a run has touched it (claim, recovery, prune): then every writer
--- forgets what it remembers of its runs and looks again.
+-- Grows when another writer than the one that began a run has changed it (claim, recovery, prune): then every writer
+-- forgets what it remembers of its runs and reads again.
 INSERT INTO facts (name, value) VALUES ('turns', 0);
 
 CREATE TABLE owners (
@@ -23,7 +23,7 @@ CREATE TABLE owners (
     beats    INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- AUTOINCREMENT: a number is never given to a second run, so one that was remembered cannot mean another after a prune.
+-- AUTOINCREMENT: SQLite never reuses a number, so a remembered number cannot mean another run after a prune.
 CREATE TABLE runs (
     run       INTEGER PRIMARY KEY AUTOINCREMENT,
     run_id    TEXT NOT NULL UNIQUE,
@@ -40,8 +40,8 @@ CREATE INDEX runs_of_thread ON runs (thread_id, run);
 CREATE INDEX runs_of_status ON runs (status, run);
 CREATE INDEX runs_to_stop ON runs (owner_id) WHERE stop IS NOT NULL AND ended_at IS NULL;
 
--- Where events arrive: in the order of arrival, all runs mixed, without an index on the run, because the rows of a
--- hundred live runs would otherwise touch a hundred pages each time. Kept short by tidy().
+-- New events, in the order of arrival, all runs mixed. There is no index on the run, because with it an append for a
+-- hundred live runs would touch a hundred pages. tidy() keeps the table short.
 CREATE TABLE live (
     id    INTEGER PRIMARY KEY,
     run   INTEGER NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE live (
     body  TEXT NOT NULL
 );
 
--- Where events rest: long segments, each run together.
+-- Older events: long segments, each run together.
 CREATE TABLE segments (
     id    INTEGER PRIMARY KEY,
     run   INTEGER NOT NULL,
