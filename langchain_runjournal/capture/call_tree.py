@@ -272,11 +272,11 @@ class Tracker:
         # then calls our handler on this thread. So code under the lock first records that it does something, and then does
         # it.
         self._lock = threading.RLock()
-        self._gone: deque[int] = deque()
+        self._unreported: deque[int] = deque()
         self._later: deque[Callable[[], object]] = deque()
         self._left: deque[int] = deque()
         self._failed: dict[int, Node] = {}
-        self.on_gone: Callable[[Node], None] = lambda node: None
+        self.on_unreported_end: Callable[[Node], None] = lambda node: None
         """Callback that gets, under the lock, a node whose call is over although LangChain never reported its end."""
 
     def after_fork(self) -> None:
@@ -335,7 +335,7 @@ class Tracker:
 
         def done(_: object) -> None:
             node.ref, node.unwatch = None, None
-            self._gone.append(node.key)
+            self._unreported.append(node.key)
             self._sweep()
 
         task.add_done_callback(done)
@@ -369,11 +369,11 @@ class Tracker:
     def _collected(self, ref: weakref.ref[Any]) -> None:
         # The garbage collector calls this on any thread, also in the middle of a method of this class.
         if isinstance(ref, _CallRef):
-            self._gone.append(ref.key)
+            self._unreported.append(ref.key)
         self._sweep()
 
     def _sweep(self) -> None:
-        while (self._gone or self._later) and self._lock.acquire(blocking=False):
+        while (self._unreported or self._later) and self._lock.acquire(blocking=False):
             try:
                 self._next()()
             except Exception:
@@ -386,11 +386,11 @@ class Tracker:
         with contextlib.suppress(IndexError):
             return self._later.popleft()
         with contextlib.suppress(IndexError):
-            return partial(self._report_gone, self._gone.popleft())
+            return partial(self._end_unreported, self._unreported.popleft())
         return lambda: None
 
-    def _report_gone(self, key: int) -> None:
+    def _end_unreported(self, key: int) -> None:
         node = self.nodes.get(key)
         if node is not None and (node.ref is None or node.ref() is None):
-            self.on_gone(node)
+            self.on_unreported_end(node)
             self.close(node)

@@ -46,7 +46,7 @@ class Recorder(Tasks):
 
     def __init__(self, journal: RunJournal) -> None:
         super().__init__(journal)
-        self.tracker.on_gone = self._gone
+        self.tracker.on_unreported_end = self._end_unreported
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Recorder(Tasks):
             if node.parent is not None:
                 node.parent.calls.pop(node.id, None)
 
-    def _gone(self, node: Node) -> None:
+    def _end_unreported(self, node: Node) -> None:
         """Record the end of a call that LangChain has not reported: a cancelled `ainvoke`, an abandoned stream."""
         root = node.root
         if root.over or self.is_orphaned:

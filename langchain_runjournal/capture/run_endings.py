@@ -89,7 +89,7 @@ class RunEndings(Extension):
         for root in self.threads.lost():
             node = root.open.get(root.turn.key) if root.turn is not None else None
             if node is not None:
-                self.tracker.on_gone(node)
+                self.tracker.on_unreported_end(node)
         for root in list(self._unsettled.values()):
             if root.turn is not None and not root.turn.is_worked_on:
                 self.give_up(root, "cut off")

@@ -72,7 +72,7 @@ class ThreadSlot:
         self.branches = False
         """Whether the run begins at an earlier checkpoint of the thread, and leaves behind what came after that."""
         self.leaves = False
-        """Whether the run was cancelled while it waits: it waits for nothing any more."""
+        """Whether the run was cancelled while it waited, and so waits for nothing any more."""
         self.appended: set[str] = set()
         """Which facts about its checkpoints are in the journal: `base`, `stored`, `resumed`."""
         self.ending: dict[str, Any] | None = None
@@ -89,14 +89,14 @@ class ThreadSlot:
         self._read: tuple[Any, Any, float] | None = None
 
     def keep_read(self, checkpoint: Any, saver: Any) -> None:
-        """Keep the newest checkpoint of the thread for LangGraph, which reads it next: with a long history, the second read
-        is what a look at the thread would cost. `saver` has read it."""
+        """Keep the newest checkpoint of the thread for LangGraph, which reads it next. With a long history, a second read
+        would be the main cost of looking at the thread. `saver` has read the checkpoint."""
         self._read = None if checkpoint is None else (checkpoint, saver, time.monotonic())
 
     def take_read(self, saver: Any) -> Any:
-        """Return that checkpoint, once. Return None if other handlers have kept the run waiting since: it may not be the
-        newest. Return None for another saver: with LANGGRAPH_STRICT_MSGPACK, one saver may read fewer types from a
-        checkpoint than another."""
+        """Return the checkpoint that `keep_read` has kept, once. Return None if other handlers have kept the run waiting
+        since: the checkpoint may not be the newest. Return None for another saver: with LANGGRAPH_STRICT_MSGPACK, one saver
+        may read fewer types from a checkpoint than another."""
         found, self._read = self._read, None
         is_good = found is not None and found[1] is saver and time.monotonic() - found[2] < _FRESH_FOR
         return found[0] if found is not None and is_good else None
