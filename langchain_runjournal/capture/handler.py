@@ -19,10 +19,9 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 from ..common.shared_values import Shared
 from ..errors import InvalidArgument
 from ..events import DELTA
-from ..events.encoding import encode_text, encode_value
+from ..events.encoding import encode_value
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
-from ..journal.spool import TEXT, VALUE
 from ..messages.answers import Answers, names_in
 from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
@@ -145,7 +144,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                     if content:
                         if not node.said:
                             node.spoke, node.said = True, not content.isspace()
-                        self._core.appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
+                        self._core.appender.record(node.run_id, node.id, DELTA, content)
                     return
                 short = short_json(content, calls)
                 if short is not None:
@@ -153,7 +152,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                         node.raw.write(short)
                     if not node.said:
                         node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
-                    self._core.appender.add(node.run_id, node.id, DELTA, VALUE, short)
+                    self._core.appender.record(node.run_id, node.id, DELTA, None, short)
                     return
         except (KeyError, AttributeError):
             # A plain text model, a call that is over, or an unknown shape.
@@ -211,7 +210,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         if not node.root.muted:
             written = encode_value(DELTA, data)
             keep(node, data, written)
-            self._core.appender.add(node.run_id, node.id, DELTA, VALUE, written)
+            self._core.appender.record(node.run_id, node.id, DELTA, data, written)
 
     # --- the rest --------------------------------------------------------------------------------------------------
 

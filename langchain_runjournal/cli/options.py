@@ -47,7 +47,7 @@ class Settings:
     def open(self) -> Iterator[RunJournal]:
         """Open the journal. Never create one that does not exist."""
         url = self._url()
-        journal = RunJournal(url, busy_timeout=self.values.get("busy_timeout") or 5.0)
+        journal = RunJournal(url, busy_timeout=self.values.get("busy_timeout"))
         reported = 0
         try:
             reported = self._report_imports(journal, reported)

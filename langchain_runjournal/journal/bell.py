@@ -1,4 +1,4 @@
-"""A bell: what wakes one thread that sleeps, from any other one."""
+"""A wake-up signal: any thread can wake one thread that sleeps."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import threading
 
 
 class Bell:
-    """Rung once or many times, it wakes its one sleeper once."""
+    """A wake-up signal for one sleeping thread. Several calls of `ring` before a `wait` count as one."""
 
     def __init__(self) -> None:
-        # A bare lock, held while there is nothing new. An Event takes a lock to be set, which the sleeper may hold: then a
-        # thread that appends would have to wait for it, and to win back the GIL after that.
+        # A bare lock, which is held while there is nothing new. `threading.Event.set` takes a lock that the sleeper may
+        # hold: a thread that appends would have to wait for that lock, and then for the GIL.
         self._nothing_new = threading.Lock()
         self._nothing_new.acquire()
 
     def ring(self) -> None:
-        """Wake the sleeper, or keep it from sleeping the next time. Costs no I/O and does not wait."""
-        with contextlib.suppress(RuntimeError):  # it has been rung already
+        """Wake the sleeper, or make its next `wait` return at once. This method does no I/O and does not wait."""
+        with contextlib.suppress(RuntimeError):  # the bell has been rung already
             self._nothing_new.release()
 
     def wait(self, longest: float) -> bool:
-        """Sleep until it is rung, at most `longest` seconds. Return whether it was."""
+        """Sleep until another thread calls `ring`, at most `longest` seconds. Return whether one did."""
         return self._nothing_new.acquire(timeout=longest)

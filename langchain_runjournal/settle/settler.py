@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from ..common.twins import Effect, Effects
 from ..errors import RunNotFound, SettlementTimeout
 from ..events import PROBLEM, Event, Run
+from ..journal.core import core_of
 from ..journal.run_display import read_what_is_left
 from ..journal.tool_history import look_up
 from ..journal.waiting import make_durable, off_loop
@@ -282,7 +283,7 @@ class Settler:
 
     def _thread(self, found: Sequence[Any], about: SettlementEvidence) -> list[Any]:
         """The messages of a thread, in which those of the run have the ids that they have in its transcript."""
-        thread: list[Any] = list(as_messages(found))
+        thread: list[Any] = list(core_of(self._journal).appender.as_recorded(as_messages(found)))
         if self._threads.shape.form(found) != "messages":
             given = partial(known_again, applied=about.applied, since=about.since)
             thread, about.transcript = given(thread, about.transcript, about.run_id)

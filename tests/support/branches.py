@@ -1,7 +1,7 @@
-"""Programs whose branches run side by side, cut off at any event of a run, and what has to be true of the thread then.
+"""Programs whose branches run side by side and are cut off at any event, and the checks of their thread.
 
-A `Shape` says what the branches do; `build` makes a graph of it, in one of `KINDS`; `Heard` listens beside the journal and
-says what the user was shown and which tools have finished; `check` compares.
+A `Shape` describes the branches; `build` makes a graph of it, in one of `KINDS`; `Heard` listens beside the journal and
+knows what the user was shown and which tools have finished; `check` compares the thread with that.
 """
 
 from __future__ import annotations
@@ -30,37 +30,39 @@ from tests.support.agents import asks, words
 from tests.support.conversations import Recording
 
 UNHEARD = sys.version_info < (3, 11)
-"""Whether asynchronous code that is not given its config hands on no callbacks."""
+"""Whether asynchronous code that does not get its config passes no callbacks on."""
 KINDS = ("hand", "plain", "sends") if UNHEARD else ("agents", "hand", "plain", "sends")
-"""Agents as nodes (`create_agent`, or by hand), a node that calls its tools itself, and a `Send` for each branch."""
+"""The kinds of graphs: agents as nodes (`create_agent`, or by hand), a node that calls its tools itself, and a `Send` for
+each branch."""
 STEPS = "goto"
-"""A kind whose branches are nodes of the outermost graph, several supersteps long, before a deferred node; without tools."""
+"""A kind whose branches are nodes of the outermost graph, several supersteps long, before a deferred node; without
+tools."""
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 @dataclass(frozen=True)
 class Branch:
-    """What one branch does: for each round the number of tools that it asks for, and then its last words."""
+    """The work of one branch: the number of tools that it requests in each round, and then its last words."""
 
     rounds: tuple[int, ...] = (1,)
     words: int = 2
-    """How many chunks each of its answers has."""
+    """The number of chunks of each of its answers."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The branches of a graph; after them one node speaks for all."""
+    """The branches of a graph. After them, one node speaks for all."""
 
     branches: tuple[Branch, ...] = (Branch(), Branch())
     kind: str = "agents"
 
 
 class Cut(Exception):
-    """What breaks a run."""
+    """The exception that ends a run."""
 
 
 class Fuse:
-    """Breaks whatever passes it, once it is blown."""
+    """A fuse that, once it is blown, raises in all code that passes it."""
 
     def __init__(self) -> None:
         self.blown = False
@@ -71,7 +73,7 @@ class Fuse:
 
 
 class Voice(Recording):
-    """A model of one branch, which gives way to the other branches after each chunk."""
+    """A model of one branch, which yields to the other branches after each chunk."""
 
     fuse: Any = None
 
@@ -92,7 +94,7 @@ def _said(name: str, number: int, count: int) -> list[str]:
 
 
 def voice_of(name: str, branch: Branch, fuse: Fuse) -> Voice:
-    """The model that says what a branch says. No two chunks of a graph have the same text, no two calls the same id."""
+    """Return the model of a branch. No two chunks of a graph have the same text, no two calls the same id."""
     voice = Voice(fuse=fuse)
     scripts: list[list[Any]] = []
     for number, tools in enumerate(branch.rounds):
@@ -104,7 +106,7 @@ def voice_of(name: str, branch: Branch, fuse: Fuse) -> Voice:
 
 
 def tool_of(fuse: Fuse, *, is_async: bool) -> Any:
-    """The tool that all branches use."""
+    """Return the tool that all branches use."""
 
     @tool("work")
     async def work(what: str) -> str:
@@ -143,14 +145,14 @@ class Program:
         self.graph = self._build().compile(checkpointer=saver, name="branches")
 
     def say_fine(self) -> None:
-        """From now on each model says one word, and keeps what it is asked."""
+        """Make each model say one word from now on, and keep its input."""
         self.fuse.blown = False
         for voice in (*self.voices, self.last):
             voice.say(words("fine"))
             voice.seen.clear()
 
     def asked(self) -> list[list[Any]]:
-        """All that the models were asked."""
+        """Return the inputs of all models."""
         return [one for voice in (*self.voices, self.last) for one in voice.seen]
 
     def _build(self) -> Any:
@@ -205,7 +207,7 @@ class Program:
         return self._node(speak, aspeak)
 
     def _going_on(self, place: int, voice: Voice) -> Any:
-        """A node that speaks, and goes to itself until its branch has said all."""
+        """Return a node that speaks, and goes to itself until its branch has said all."""
 
         def then(said: Any) -> Any:
             goes_on = voice.turn < len(voice.scripts)
@@ -220,7 +222,7 @@ class Program:
         return self._node(go, ago)
 
     def _looping(self, voice: Voice) -> Any:
-        """One plain node, which calls its model and its tools until it has done."""
+        """Return one plain node, which calls its model and its tools until it is done."""
         tools = ToolNode(self.tools)
 
         async def aloop(state: Any, config: RunnableConfig) -> Any:
@@ -246,7 +248,7 @@ class Program:
 
 
 class Heard(BaseCallbackHandler):
-    """Hears what the journal hears, and says what the user was shown and which tools have finished."""
+    """A callback handler that hears what the journal hears: the words that the user was shown, and the finished tools."""
 
     run_inline = True
 
@@ -262,22 +264,22 @@ class Heard(BaseCallbackHandler):
 
 
 class Cutter:
-    """Counts the events that a journal is given, and cuts when it has been given so many."""
+    """A counter of the events that a journal gets. It cuts the run after a given number."""
 
     def __init__(self, journal: RunJournal, at: int, cut: Callable[[], object]) -> None:
         self.count = 0
-        add: Any = core_of(journal).appender.add
+        record: Any = core_of(journal).appender.record
 
         def counting(*args: Any, **kwargs: Any) -> None:
-            add(*args, **kwargs)
+            record(*args, **kwargs)
             self.count += 1
             if self.count == at:
                 cut()
 
-        core_of(journal).appender.add = counting  # type: ignore[method-assign]
+        core_of(journal).appender.record = counting  # type: ignore[method-assign]
 
     def stop_counting(self) -> None:
-        """What comes now is not part of the run that is cut."""
+        """Stop counting: later events do not belong to the run that is cut."""
         self.count = 1_000_000
 
 
@@ -285,7 +287,8 @@ class Cutter:
 
 
 def is_answered(messages: Sequence[Any]) -> None:
-    """As a provider wants it: behind each request stand its results, each once, and a result stands nowhere else."""
+    """Check the history as a provider does: the results of each request stand behind it, each once, and no result stands
+    elsewhere."""
     place = 0
     while place < len(messages):
         message = messages[place]
@@ -301,7 +304,7 @@ def is_answered(messages: Sequence[Any]) -> None:
 
 
 def told(messages: Sequence[Any]) -> list[str]:
-    """For the report of a failure."""
+    """Return the history for the report of a failure."""
     return [
         f"{one.type}{'~' if is_partial(one) else '*' if is_synthetic(one) else ''}"
         f"[{one.tool_call_id if one.type == 'tool' else ''}] {one.text} {[request.id for request in requests(one)]}"
@@ -310,8 +313,8 @@ def told(messages: Sequence[Any]) -> list[str]:
 
 
 def check(messages: Sequence[Any], heard: Heard, *, asked: Sequence[str] = ("hi",), ahead: int = 0) -> None:
-    """The thread holds what was asked, every word that was shown and every real result, each once and in order. `ahead`: how
-    many results the journal may have that nobody else has heard of: a kill may come between the two."""
+    """Check that a thread holds the input, every word that was shown and every real result, each once and in order.
+    `ahead`: how many results the journal may have that no other listener has: a kill may come between the two."""
     is_answered(messages)
     ids = [one.id for one in messages]
     assert len(set(ids)) == len(ids), told(messages)
@@ -320,7 +323,7 @@ def check(messages: Sequence[Any], heard: Heard, *, asked: Sequence[str] = ("hi"
     for text in heard.words.values():
         for word in text.split():
             assert sum(one.split().count(word) for one in said) == 1, f"{word!r}: {told(messages)}"
-        assert any(one.startswith(text.rstrip()) for one in said), f"{text!r} was torn: {told(messages)}"
+        assert any(one.startswith(text.rstrip()) for one in said), f"{text!r} was cut apart: {told(messages)}"
     results = {one.tool_call_id: one for one in messages if one.type == "tool"}
     for id, content in heard.results.items():
         assert id in results, f"the result of {id} is missing: {told(messages)}"
