@@ -255,7 +255,7 @@ async def _cancelled_twice(agent: Any, started: list[asyncio.Event], config: Run
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("who", ["a message", "a message of another thread", "recover"])
-@pytest.mark.parametrize("where", ["conclude", "_tell_end"])
+@pytest.mark.parametrize("where", ["conclude", "_append_end"])
 def test_ctrl_c_while_the_end_is_told(where: str, who: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes next finds a run that is over, and settles it if that was not done; and the run has one end."""
     asked = model([*words("one "), KeyboardInterrupt()], words("fine"))

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
 
 from langchain_runjournal import Run, RunHandle, RunJournal, attach, start_run
 from langchain_runjournal.capture.recorder import recorder_of
@@ -148,3 +151,19 @@ def nothing_is_left(journal: RunJournal) -> None:
     assert capture.tracker.nodes == {}
     assert (threads._turns, settlements_of(journal).at_work, threads._open) == ({}, {}, {})
     assert (core_of(journal).stops._callbacks, core_of(journal).stops._early) == ({}, {})
+
+
+def asking(talk: Talk) -> Any:
+    """Return an attached graph whose node asks the user, and then lets a model speak."""
+
+    async def node(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        interrupt("may I?")
+        return {"messages": [await talk.model.ainvoke(state["messages"], config)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    return attach(graph.compile(checkpointer=talk.saver, name="asking"), talk.journal, capture_invoke=True)
+
+
+needs_311 = pytest.mark.skipif("agent" not in KINDS, reason="LangGraph cannot interrupt there in asynchronous code")
