@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -99,12 +99,6 @@ class Table:
 def lines(messages: Any) -> list[str]:
     """The messages as lines, without the text of a synthetic result: the tool has failed where it was not stopped."""
     return [line.partition(" ")[0] if line.startswith("T*") else line for line in story(messages)]
-
-
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
 
 
 @each_program

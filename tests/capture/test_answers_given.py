@@ -23,7 +23,6 @@ from typing_extensions import TypedDict
 
 from langchain_runjournal import Event, JournalCallbackHandler, RunJournal, attach
 from langchain_runjournal.messages.transcript import transcript
-from tests.capture.test_answers import journal
 from tests.support.agents import Scripted, asks, words
 from tests.support.answering import Desk, Voice, config
 from tests.support.conversations import story

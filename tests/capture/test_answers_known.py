@@ -17,7 +17,7 @@ from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.testing import FaultyStore
-from tests.capture.test_answers import Table, journal
+from tests.capture.test_answers import Table
 from tests.support.answering import Cut, Desk, Voice, attached, config
 from tests.support.conversations import story
 

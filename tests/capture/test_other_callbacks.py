@@ -6,7 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,12 +20,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 from tests.support.agents import PlainText, Scripted, asks, by_hand, words
-
-
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
 
 
 @tool

@@ -17,7 +17,6 @@ from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
 from langchain_runjournal import RunJournal, attach
-from tests.capture.test_answers import journal
 from tests.support.answering import Cut, Desk, Verdict, Voice, config
 from tests.support.conversations import story
 

@@ -27,7 +27,7 @@ from langchain_runjournal import RunJournal, arecord_partial_ai_message, errors,
 from langchain_runjournal.common.twins import run_sync
 from langchain_runjournal.messages.forms import problem_of
 from langchain_runjournal.settle.schedule import turns_of
-from tests.settle.test_settle import THREAD, Asked, journal, model
+from tests.settle.test_settle import THREAD, Asked, model
 from tests.support.agents import asks, words
 
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.

@@ -19,7 +19,7 @@ from typing_extensions import NotRequired, Required, TypedDict
 import langchain_runjournal
 from langchain_runjournal import RunJournal, arecord_partial_ai_message, record_partial_ai_message
 from tests.settle.test_broken_threads import Refused, messages, strict
-from tests.settle.test_settle import THREAD, Asked, journal, model, shown
+from tests.settle.test_settle import THREAD, Asked, model, shown
 from tests.support.agents import asks, words
 
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.

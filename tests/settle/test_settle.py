@@ -216,12 +216,6 @@ def kinds(journal: RunJournal, run_id: str) -> list[str]:
     return [event.kind for event in journal.read(run_id)]
 
 
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as opened:
-        yield opened
-
-
 def failing(times: float) -> Callable[[str], None]:
     """Of a saver whose writes of a settlement fail, so many times."""
     left = [times]

@@ -26,24 +26,7 @@ import langchain_runjournal
 from langchain_runjournal import RunJournal
 from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.settle.attached_graph import attachments_of
-from tests.settle.test_settle import (
-    CALLS,
-    CUT,
-    THREAD,
-    Asked,
-    Tools,
-    athread,
-    both,
-    cut_off,
-    journal,
-    kinds,
-    made_by_hand,
-    model,
-    say,
-    shown,
-    thread,
-    without_recovered,
-)
+from tests.settle.test_settle import CALLS, CUT, THREAD, Asked, Tools, athread, both, cut_off, kinds, made_by_hand, model, say, shown, thread, without_recovered
 from tests.support.agents import asks, words
 from tests.support.conversations import Gate
 
