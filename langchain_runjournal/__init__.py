@@ -9,7 +9,7 @@ from .capture.because import because
 from .errors import RunJournalError
 from .events import Event, Run, RunStatus
 from .journal.run_journal import RunJournal
-from .journal.spool_recovery import SpoolReport
+from .journal.spool_import import SpoolReport
 from .messages.frontend import mark_partial
 from .messages.loading import is_partial, is_synthetic
 

@@ -10,7 +10,6 @@ beginning, under `RunBuffer.tail_lock`.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import deque
@@ -21,11 +20,12 @@ from ..common.clock import Clock
 from ..errors import RunFenced, RunJournalError
 from ..events import DELTA, MARKS, NO_DATA, Event, Kind
 from ..events.encoding import encode_text, encode_value
-from .complaints import Complaints
 from .deleted_runs import DeletedRuns
 from .overflow import Entry, Overflow
+from .pending_errors import Complaints
 from .run_buffer import RunBuffer
-from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
+from .spool import TEXT, VALUE, Spool, SpoolFile
+from .spool_records import SpoolRecords
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -58,7 +58,7 @@ class Appender:
         self._nested: deque[Entry] = deque()
         self._overflow = Overflow()
         self._slots = 0
-        self._introduced: list[RunBuffer] = []
+        self.spool_records = SpoolRecords()
         self.forgotten = False
         self._retired: deque[RunBuffer] = deque()
         self._ended = 0
@@ -167,7 +167,7 @@ class Appender:
                     return False
             elif not (
                 buffer.file is spool.file and buffer.spool_call == call and spool.put(buffer.slot, seq, at, type, raw)
-            ) and not self.put_slowly(spool, buffer, call, (seq, at, type, raw)):
+            ) and not self.spool_records.put(spool, buffer, call, (seq, at, type, raw)):
                 return False
             if call != buffer.call:
                 buffer.switch(seq, call)
@@ -193,47 +193,6 @@ class Appender:
         if self.asleep:
             self.asleep = False
             self._wake()
-        return True
-
-    def put_slowly(self, spool: Spool, buffer: RunBuffer, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
-        """Put a record together with what must precede it: a new file, the record of its run, the record of its call."""
-        if buffer.unsafe > buffer.base:
-            return False
-        before = record[0] - 1
-        for attempt in range(2):
-            if (
-                self._introduce(spool, buffer, before)
-                and self._switch(spool, buffer, call)
-                and spool.put(buffer.slot, *record)
-            ):
-                return True
-            need = len(record[3]) + len(buffer.run_id) + len(call or "") + 400
-            if attempt or not spool.rotate(need, self._all_stored()):
-                break
-            self._introduced = []
-        return False
-
-    def _all_stored(self) -> Callable[[], bool]:
-        """Return a function that says whether the store has all events of the current spool file."""
-        until = [(buffer, buffer.seq) for buffer in self._introduced]
-        return lambda: all(buffer.base >= seq or buffer.shut is not None for buffer, seq in until)
-
-    def _introduce(self, spool: Spool, buffer: RunBuffer, seq: int) -> bool:
-        if buffer.file is spool.file:
-            return True
-        about = json.dumps({"run_id": buffer.run_id, "epoch": buffer.epoch}).encode()
-        if not spool.put(buffer.slot, seq, buffer.at, OPEN, about):
-            return False
-        buffer.file, buffer.spool_call = spool.file, None
-        self._introduced.append(buffer)
-        return True
-
-    def _switch(self, spool: Spool, buffer: RunBuffer, call: str | None) -> bool:
-        if buffer.spool_call == call:
-            return True
-        if not spool.put(buffer.slot, buffer.seq, buffer.at, CALL, json.dumps(call).encode()):
-            return False
-        buffer.spool_call = call
         return True
 
     # --- run buffers --------------------------------------------------------------------------------------------------
@@ -283,8 +242,7 @@ class Appender:
             spool = self.spool
             if spool is None or self._inside or not spool.is_used or (only_if_ready and not spool.is_ready):
                 return
-            if spool.rotate(0, self._all_stored()):
-                self._introduced = []
+            self.spool_records.rotate(spool, 0)
 
     def _retire(self, buffer: RunBuffer, kind: Kind) -> None:
         """Keep the buffer of a run that has ended or is paused for a while.

@@ -20,9 +20,7 @@ from ..errors import JournalClosed
 from ..redact import Redact
 from ..stores import Owner, Store, patience_of
 from .append import Appender
-from .bell import Bell
 from .dead_owners import DeadOwners
-from .duties import Duties
 from .extensions import Extensions
 from .fork_and_exit import DormantAppender
 from .local_runs import LocalRuns
@@ -32,7 +30,9 @@ from .spool import open_spool
 from .spool_place import spool_bases
 from .stop_requests import StopRequests
 from .thread_pool import ThreadPool
+from .wake_signal import WakeSignal
 from .writer import Writer
+from .writer_duties import Duties
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal
@@ -50,7 +50,7 @@ class JournalCore:
     """The part that takes events. Read this attribute again for each event: a fork replaces it."""
     writer: Writer
     duties: Duties
-    bell: Bell
+    bell: WakeSignal
     """The signal that wakes the writer thread."""
     stops: StopRequests
     dead_owners: DeadOwners
@@ -87,7 +87,7 @@ class JournalCore:
 
     def start(self, not_ours: Iterable[str]) -> None:
         """Make an owner, a spool and a writer thread. `not_ours`: the runs of the parent of a forked process."""
-        owner, bell = new_owner(self.lease), Bell()
+        owner, bell = new_owner(self.lease), WakeSignal()
         appender = appender_with(self._redact)(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
         stops, dead_owners = StopRequests(appender), DeadOwners(self.store, self.clock, self.spool_bases)
         duties = Duties(self.store, owner, self.clock, appender, dead_owners, stops, bell)

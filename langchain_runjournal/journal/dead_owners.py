@@ -12,7 +12,7 @@ from ..events import Run
 from ..stores import Owner, Store
 from .ownership import Verdict, Watch, certain, living
 from .spool import spool_files
-from .spool_recovery import Progress, SpoolReport, import_spool
+from .spool_import import Progress, SpoolReport, import_spool
 
 if TYPE_CHECKING:
     from .core import JournalCore

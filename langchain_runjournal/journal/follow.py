@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from ..errors import RunNotFound
 from ..events import Event, Run
 from ..events.run_state import advance, begin
-from .bell import Bell
-from .replay import Page, Replay, Step
+from .follow_plan import Page, Replay, Step
+from .wake_signal import WakeSignal
 
 if TYPE_CHECKING:
     from .core import JournalCore
-    from .duties import Duties
+    from .writer_duties import Duties
 
 PAGE: Final = 2_000
 
@@ -140,7 +140,7 @@ class _Sleeper(_Listener):
     """A listener that blocks its thread while it sleeps."""
 
     def __init__(self) -> None:
-        self._bell = Bell()
+        self._bell = WakeSignal()
 
     def wake(self) -> None:
         self._bell.ring()

@@ -3,7 +3,7 @@
 A process can look up another process id (pid) only within one place: one boot of one machine, one pid namespace, and one
 time namespace. There, it notices a dead process at once. From another place, only the heartbeat tells: an owner is dead when
 its heartbeat count has not changed for the length of its lease, measured by the watcher's own monotonic clock. No wall clock
-is compared with another clock, or with itself. `journal/process_life.py` decides; this module collects the facts.
+is compared with another clock, or with itself. `journal/process_liveness.py` decides; this module collects the facts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ..stores import Owner
-from .process_life import Here, Seen, is_same_place, judge
+from .process_liveness import Here, Seen, is_same_place, judge
 
 living: Final[set[str]] = set()
 """The ids of the live owners of this process. An owner with our pid that is not in this set is dead although the process is

@@ -27,13 +27,13 @@ from . import dead_owners as _dead_owners
 from . import deletion as _delete
 from . import follow as _follow
 from . import fork_and_exit as _process
-from . import run_display as _display
+from . import run_reading as _display
 from . import stop as _stopping
 from .core import JournalCore
+from .follow_plan import Replay
 from .local_runs import shut_down
 from .opening import Opening
-from .replay import Replay
-from .spool_recovery import SpoolReport
+from .spool_import import SpoolReport
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage

@@ -93,7 +93,8 @@ def continue_in(appender: Appender, spool: Spool | None) -> bool:
         outer = appender._inside
         try:
             appender._inside = True  # an event that a finalizer appends meanwhile is kept until this is done
-            appender.spool, appender._introduced = spool, []
+            appender.spool = spool
+            appender.spool_records.restart()
             whole = True
             for buffer in list(appender.buffers.values()):
                 buffer.file, buffer.unsafe = None, 0
@@ -115,7 +116,7 @@ def _put_again(appender: Appender, spool: Spool, buffer: RunBuffer) -> bool:
         if seq in calls:
             call = json.loads(cast("str", calls[seq]))
         raw = cast("str", text).encode()
-        if not appender.put_slowly(spool, buffer, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
+        if not appender.spool_records.put(spool, buffer, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
             # The spool must not hold later events of the run without this one, so they wait until the store has it.
             buffer.file, buffer.unsafe = None, buffer.seq
             return False

@@ -11,7 +11,7 @@ from ..messages.tool_evidence import Call, Evidence
 from ..messages.tool_results import CallKnowledge
 from .core import core_of
 from .extensions import Extension
-from .run_display import read_if_there
+from .run_reading import read_if_there
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal

@@ -22,10 +22,10 @@ from ..events.segments import Segment
 from ..stores import Store
 from .append import Appender
 from .barrier import Barrier, fail
-from .bell import Bell
-from .duties import LOOK_FOR_OTHERS, Duties
 from .ownership import living
 from .run_buffer import RunBuffer
+from .wake_signal import WakeSignal
+from .writer_duties import LOOK_FOR_OTHERS, Duties
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -43,7 +43,7 @@ _PORTION: Final = 1 << 20
 class Writer:
     """The writer thread of one journal. `start` starts it, `close` waits for its end, `leave` lets it end by itself."""
 
-    def __init__(self, store: Store, clock: Clock, appender: Appender, duties: Duties, bell: Bell) -> None:
+    def __init__(self, store: Store, clock: Clock, appender: Appender, duties: Duties, bell: WakeSignal) -> None:
         self.store = store
         self.clock = clock
         self.appender = appender

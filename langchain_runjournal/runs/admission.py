@@ -24,7 +24,7 @@ from ..events import Event, Run, RunStatus
 from ..journal import stop
 from ..journal.core import core_of
 from ..journal.extensions import Extension
-from ..journal.run_display import unsettled
+from ..journal.run_reading import unsettled
 from ..journal.waiting import off_loop
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ..common.twins import Effect, Effects, context_without_run, run_async, run_
 from ..errors import InvalidArgument, RunNotFound
 from ..events import GRAPH, Event, Run, RunStatus
 from ..journal.core import core_of
-from ..journal.run_display import read_what_is_left, unsettled
+from ..journal.run_reading import read_what_is_left, unsettled
 from ..journal.waiting import make_durable, off_loop
 from ..messages.tool_evidence import Evidence
 from .graph_thread import GraphThreads

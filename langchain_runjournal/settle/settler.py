@@ -16,7 +16,7 @@ from ..common.twins import Effect, Effects
 from ..errors import RunNotFound, SettlementTimeout
 from ..events import PROBLEM, Event, Run
 from ..journal.core import core_of
-from ..journal.run_display import read_what_is_left
+from ..journal.run_reading import read_what_is_left
 from ..journal.tool_history import look_up
 from ..journal.waiting import make_durable, off_loop
 from ..messages.forms import known_again

@@ -22,13 +22,13 @@ from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import EventsMissing
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal import spool as _spool
-from langchain_runjournal.journal import spool_recovery as _recover
+from langchain_runjournal.journal import spool_import as _recover
 from langchain_runjournal.journal.append import Appender
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.run_buffer import RunBuffer
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.journal.spool_reader import SpoolScan
-from langchain_runjournal.journal.spool_recovery import import_spool
 from langchain_runjournal.stores import Owner, Store
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, numbered
@@ -676,7 +676,7 @@ def at_line(number: int, names: set[str]) -> Callable[..., object]:
 @pytest.mark.parametrize("what", ["text", "another call", "a mark"])
 def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
     """The run has the event or not, it continues without a gap, and memory, store and spool agree."""
-    names = {"append", "_place", "_put_slowly", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
+    names = {"append", "record", "_place", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
     events = {
         "text": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="c"),
         "another call": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="d"),

@@ -20,7 +20,7 @@ import pytest
 from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool import spool_files
-from langchain_runjournal.journal.spool_recovery import import_spool
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
 
@@ -202,14 +202,14 @@ def test_an_append_in_the_middle_waits(journal: RunJournal, store: FaultyStore, 
     with pytest.raises(errors.WriteFailed):
         journal.flush()
     appender = core_of(journal).writer.appender
-    put, late = appender.put_slowly, iter(["late "])
+    put, late = appender.spool_records.put, iter(["late "])
 
     def and_append(*args: Any) -> bool:
         for text in late:
             journal.append(delta(text))
         return put(*args)
 
-    appender.put_slowly = and_append
+    appender.spool_records.put = and_append
     damage(db, journal.owner_id, "all")
     for _ in range(2):
         with pytest.raises(errors.WriteFailed):

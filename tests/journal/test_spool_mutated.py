@@ -11,7 +11,7 @@ import pytest
 from langchain_runjournal import Event
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
-from langchain_runjournal.journal.spool_recovery import import_spool
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.stores import Owner
 from langchain_runjournal.stores.sqlite import SqliteStore
 from tests.journal.test_spool import OWNER, whole

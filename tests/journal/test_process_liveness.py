@@ -14,7 +14,7 @@ import pytest
 
 from langchain_runjournal.journal import ownership as _ownership
 from langchain_runjournal.journal.ownership import Watch, look_up, new_owner, this_place
-from langchain_runjournal.journal.process_life import Here, Seen, judge
+from langchain_runjournal.journal.process_liveness import Here, Seen, judge
 
 PLACE = "boot/pid:[1]/time:[2]"
 OLD = "boot/pid:[1]"

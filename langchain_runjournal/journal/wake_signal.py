@@ -6,7 +6,7 @@ import contextlib
 import threading
 
 
-class Bell:
+class WakeSignal:
     """A wake-up signal for one sleeping thread. Several calls of `ring` before a `wait` count as one."""
 
     def __init__(self) -> None:

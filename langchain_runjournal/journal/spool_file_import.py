@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ..errors import SpoolUnusable
 from .core import core_of
 from .ownership import living
+from .spool_import import SpoolReport, import_spool
 from .spool_reader import SpoolScan
-from .spool_recovery import SpoolReport, import_spool
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal

@@ -14,7 +14,7 @@ from langchain_runjournal import RunJournal, errors
 from langchain_runjournal.events.segments import pack
 from langchain_runjournal.journal.check import check
 from langchain_runjournal.journal.core import core_of
-from langchain_runjournal.journal.spool_by_hand import take_spool
+from langchain_runjournal.journal.spool_file_import import take_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import numbered
 from tests.journal.test_spool import OWNER, put_run, spool_at, whole

@@ -17,11 +17,11 @@ from ..common.clock import Clock
 from ..errors import RunJournalError
 from ..stores import Owner, Store
 from .append import Appender
-from .bell import Bell
 from .dead_owners import DeadOwners
 from .run_buffer import Waiter
 from .spool_watch import SpoolWatch
 from .stop_requests import StopRequests
+from .wake_signal import WakeSignal
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -40,7 +40,7 @@ class Duties:
         appender: Appender,
         dead_owners: DeadOwners,
         stops: StopRequests,
-        bell: Bell,
+        bell: WakeSignal,
     ) -> None:
         self.owner = owner
         """This journal as an owner, with its last heartbeat."""

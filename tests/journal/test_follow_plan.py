@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from langchain_runjournal import Event
 from langchain_runjournal.errors import EventsMissing
-from langchain_runjournal.journal.replay import Page, Replay, Step
+from langchain_runjournal.journal.follow_plan import Page, Replay, Step
 
 
 def event(seq: int, kind: str = "llm.ai.delta") -> Event:
