@@ -25,7 +25,7 @@ from ..journal.run_journal import RunJournal
 from ..messages.answers import Answers, names_in
 from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
-from . import callback_data as _translate
+from . import callback_data
 from .call_tree import Node, key_of, stack
 from .calling_graph import Caller, attached_caller
 from .cut_calls import Refusing, keep, refusing
@@ -206,7 +206,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             node.metadata = copy.deepcopy(data["metadata"])
         if "usage" in data:
             node.usage = node.usage or {}
-            _translate.add_usage(node.usage, data["usage"])
+            callback_data.add_usage(node.usage, data["usage"])
         if not node.root.muted:
             written = encode_value(DELTA, data)
             keep(node, data, written)
@@ -240,9 +240,9 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     @_never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a chain, a graph or a task of a graph begins."""
-        name, caller = _translate.name_of(serialized, about), attached_caller(self.journal)
-        told = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
-        self._begin(name, run_id, about, told, caller)
+        name, caller = callback_data.name_of(serialized, about), attached_caller(self.journal)
+        record = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
+        self._begin(name, run_id, about, record, caller)
 
     @_never_raises
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -257,7 +257,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     @_never_raises
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
         """Record that a retriever begins. To the journal, it is a chain like any other."""
-        self._begin(_translate.name_of(serialized, about), run_id, about, lambda node: None)
+        self._begin(callback_data.name_of(serialized, about), run_id, about, lambda node: None)
 
     @_never_raises
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
@@ -273,7 +273,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     @_never_raises
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
         """Record that a tool begins."""
-        name, args = _translate.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
+        name, args = callback_data.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
         tool_call_id, metadata = about.get("tool_call_id"), about.get("metadata")
         self._begin(name, run_id, about, lambda node: self._capture.tool(node, name, args, tool_call_id, metadata))
 
@@ -304,7 +304,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         name: str | None,
         run_id: Any,
         about: dict[str, Any],
-        tell: Callable[[Node], None],
+        record: Callable[[Node], None],
         caller: Caller | None = None,
     ) -> None:
         parent = about.get("parent_run_id") or self._fallback_around()
@@ -313,7 +313,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         def work() -> None:
             node = self._capture.begin(self, run_id, parent, about.get("metadata"), name, caller)
             if node is not None:
-                tell(node)
+                record(node)
 
         self._capture.do(work)
 
@@ -329,13 +329,13 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         metadata, tags, params = about.get("metadata"), about.get("tags"), about.get("invocation_params")
         options = about.get("options")
 
-        def tell(node: Node) -> None:
+        def record(node: Node) -> None:
             # First of all: if the lines below fail, the tokens of the call are recorded all the same.
             node.model = "unknown"
             self.streaming[node.key] = node
             self._capture.model(node, serialized, asked, metadata, tags, params, options)
 
-        self._begin(_translate.name_of(serialized, about), run_id, about, tell)
+        self._begin(callback_data.name_of(serialized, about), run_id, about, record)
 
     def _let_others_hear(self, serialized: Any, prompts: Any, run_id: UUID, about: dict[str, Any]) -> None:
         """Schedule the start of a plain text model for the handlers that are not inline. In its asynchronous callbacks,
@@ -349,8 +349,8 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         inline, others = known.get("inline_handlers", ()), known.get("non_inline_handlers", ())
         ours = [handler for handler in inline if isinstance(handler, JournalCallbackHandler)]
         if others and ours == inline and ours[0] is self:
-            told = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
-            known["non_inline_tasks"].append(told)
+            scheduled = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
+            known["non_inline_tasks"].append(scheduled)
 
     def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any, error: BaseException | None = None) -> None:
         """Record that a call has ended, unless it has ended before, or another handler records it."""
