@@ -1,18 +1,10 @@
-"""The journal and the handler of a test."""
+"""The handler of a test."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal
-
-
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
 
 
 @pytest.fixture

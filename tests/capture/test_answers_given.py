@@ -27,8 +27,6 @@ from tests.support.agents import Scripted, asks, words
 from tests.support.answering import Desk, Voice, config
 from tests.support.conversations import story
 
-__all__ = ["journal"]
-
 
 class Secret(BaseModel):
     messages: Annotated[list[Any], add_messages]

@@ -21,8 +21,6 @@ from tests.capture.test_answers import Table
 from tests.support.answering import Cut, Desk, Voice, attached, config
 from tests.support.conversations import story
 
-__all__ = ["journal"]
-
 CUT_ROUTE = ("route", "returned")
 SHOWN = ["U hi", "A cooking, surely"]
 """What is left of a router that was cut, if it is not known as one."""

@@ -20,8 +20,6 @@ from langchain_runjournal import RunJournal, attach
 from tests.support.answering import Cut, Desk, Verdict, Voice, config
 from tests.support.conversations import story
 
-__all__ = ["journal"]
-
 
 class Query(BaseModel):
     """What to search for."""

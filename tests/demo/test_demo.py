@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_runjournal.support.terminal import Terminal
 from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import play, side_by_side, victim_process
+from tests.support.terminal import Terminal
 
 MODULE = "langchain_runjournal.demo"
 FAST = {"RUNJOURNAL_DEMO_PACE": "0.05"}

@@ -12,11 +12,11 @@ from contextlib import closing, redirect_stderr
 from pathlib import Path
 
 import pytest
-from langchain_runjournal.support.terminal import Terminal
 from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import play
+from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.slow  # each test starts a process
 

@@ -33,7 +33,6 @@ from tests.support.agents import asks, words
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one ", "two "), RuntimeError("boom")]
 CUT = {"role": "assistant", "content": "one two "}

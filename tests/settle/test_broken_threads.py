@@ -32,8 +32,6 @@ from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, made_
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
 from tests.support.agents import asks, words
 
-__all__ = ["journal"]
-
 
 class Refused(Exception):
     """As a provider says it: 400, tool_calls must be followed by tool messages."""

@@ -25,7 +25,6 @@ from tests.support.agents import asks, words
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one ", "two "), RuntimeError("boom")]
 CUT = ["U first", "A hello", "U+ hi", "A~ one two "]

@@ -28,7 +28,6 @@ from tests.support.conversations import Gate
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one "), RuntimeError("boom")]
 SETTLED = ["U hi", "A~ one "]

@@ -36,8 +36,6 @@ from tests.settle.test_settle import CALLS, THREAD, Tools, made_by_hand, made_by
 from tests.settle.test_settle_shapes import folded
 from tests.support.agents import asks, words
 
-__all__ = ["journal"]
-
 TARGETS = ["graph", "attached", "memory", "sqlite"]
 CUT = AIMessage("one two ", id="a2")
 

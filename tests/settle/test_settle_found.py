@@ -26,14 +26,29 @@ import langchain_runjournal
 from langchain_runjournal import RunJournal
 from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.settle.attached_graph import attachments_of
-from tests.settle.test_settle import CALLS, CUT, THREAD, Asked, Tools, athread, both, cut_off, kinds, made_by_hand, model, say, shown, thread, without_recovered
+from tests.settle.test_settle import (
+    CALLS,
+    CUT,
+    THREAD,
+    Asked,
+    Tools,
+    athread,
+    both,
+    cut_off,
+    kinds,
+    made_by_hand,
+    model,
+    say,
+    shown,
+    thread,
+    without_recovered,
+)
 from tests.support.agents import asks, words
 from tests.support.conversations import Gate
 
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one "), RuntimeError("boom")]
 SETTLED = ["U hi", "A~ one "]

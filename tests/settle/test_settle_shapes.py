@@ -29,13 +29,27 @@ from typing_extensions import TypedDict
 import langchain_runjournal
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors
 from langchain_runjournal.settle.saver import JournalSaver
-from tests.settle.test_settle import CALLS, CUT, THREAD, Asked, Tools, cut_off, kinds, made_by_hand, made_by_langchain, model, say, shown, thread, without_recovered
+from tests.settle.test_settle import (
+    CALLS,
+    CUT,
+    THREAD,
+    Asked,
+    Tools,
+    cut_off,
+    kinds,
+    made_by_hand,
+    made_by_langchain,
+    model,
+    say,
+    shown,
+    thread,
+    without_recovered,
+)
 from tests.support.agents import asks, words
 
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one ", "two "), RuntimeError("boom")]
 TURNS = (words("hello"), HALF, words("fine"))

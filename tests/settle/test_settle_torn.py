@@ -23,15 +23,27 @@ import langchain_runjournal
 from langchain_runjournal import JournalCallbackHandler, RunJournal
 from langchain_runjournal.capture.recorder import recorder_of
 from tests.journal.test_fork_and_exit import in_child, posix
-from tests.settle.test_settle import THREAD, Asked, Saver, _sends, athread, failing, kinds, made_by_hand, model, say, shown, thread, without_recovered
+from tests.settle.test_settle import (
+    THREAD,
+    Asked,
+    Saver,
+    _sends,
+    athread,
+    failing,
+    kinds,
+    made_by_hand,
+    model,
+    say,
+    shown,
+    thread,
+    without_recovered,
+)
 from tests.settle.test_settle_found import HALF, SETTLED, made, warnings_of
 from tests.support.agents import asks, words
 from tests.support.conversations import Gate, collected_here
 
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
-
-__all__ = ["journal"]
 
 
 @pytest.fixture
