@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from langchain_runjournal._stats import Sample, seconds
-
 from langchain_runjournal import __version__
+
+from ._stats import Sample, seconds
 
 _LOOP = 40_000
 

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from langchain_runjournal._load import WORDS, start, token
-from langchain_runjournal._rivals import GroupCommit, read_rows
-
 from langchain_runjournal import RunJournal
 from langchain_runjournal.errors import RunNotFound
+
+from ._load import WORDS, start, token
+from ._rivals import GroupCommit, read_rows
 
 Case = dict[str, Any]
 

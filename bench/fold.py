@@ -14,15 +14,16 @@ from typing import Any
 
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.ai import add_ai_message_chunks
-from langchain_runjournal._load import new_id, start, words
-from langchain_runjournal._models import KINDS, arguments, chunks
-from langchain_runjournal._stats import seconds, times
-from langchain_runjournal._tools import Bench, heading, note, table
 
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.messages.loading import load
 from langchain_runjournal.messages.partial import partial_message
 from langchain_runjournal.messages.stream_assembly import Streamed
+
+from ._load import new_id, start, words
+from ._models import KINDS, arguments, chunks
+from ._stats import seconds, times
+from ._tools import Bench, heading, note, table
 
 Deltas = list[Any]
 

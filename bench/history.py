@@ -12,15 +12,16 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from langchain_core.messages import HumanMessage
-from langchain_runjournal._load import new_id
-from langchain_runjournal._stats import Sample, seconds, spread, times
-from langchain_runjournal._threads import Answers, by_hand
-from langchain_runjournal._tools import Bench, heading, note, table
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Event, RunJournal, attach
 from langchain_runjournal.events.segments import pack
 from langchain_runjournal.stores import open_store
+
+from ._load import new_id
+from ._stats import Sample, seconds, spread, times
+from ._threads import Answers, by_hand
+from ._tools import Bench, heading, note, table
 
 _GRAPH: Final = "agent"
 _THREADS: Final = 50

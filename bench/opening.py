@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from typing import Final
 
-from langchain_runjournal._stats import seconds
-from langchain_runjournal._tools import Bench, heading, note, table
-
 from langchain_runjournal import RunJournal
 from langchain_runjournal.events.segments import Segment
 from langchain_runjournal.journal.spool import OPEN, TEXT, Spool
 from langchain_runjournal.stores.sqlite import SqliteStore
+
+from ._stats import seconds
+from ._tools import Bench, heading, note, table
 
 _RUNS, _EVENTS = 1_000, 1_000
 _AT: Final = 1_700_000_000_000

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from langchain_runjournal._stats import Sample, seconds, spread, times
-from langchain_runjournal._threads import THREAD, Cut, cut_off
-from langchain_runjournal._tools import Bench, heading, note, table
 from langgraph.types import StateUpdate
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.common.twins import run_sync
 from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
+
+from ._stats import Sample, seconds, spread, times
+from ._threads import THREAD, Cut, cut_off
+from ._tools import Bench, heading, note, table
 
 _BARE, _READ, _SETTLE, _RECOVER = "three supersteps", "read, three supersteps, read", "settle", "journal.recover"
 _JUDGED, _LIMIT = 100, 2

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from langchain_runjournal._load import WORDS, end, model_start, new_id, start
-from langchain_runjournal._stats import Sample, seconds, spread
-from langchain_runjournal._tools import Bench, heading, note, table
-
 from langchain_runjournal import Event, Run
 from langchain_runjournal.timeline.timeline import timeline
 from langchain_runjournal.view import page
+
+from ._load import WORDS, end, model_start, new_id, start
+from ._stats import Sample, seconds, spread
+from ._tools import Bench, heading, note, table
 
 _MEGABYTES = 5.0
 _OPEN = 2.0

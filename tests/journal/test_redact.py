@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import pickle
 import re
 import threading
@@ -568,6 +569,25 @@ def test_many_threads(open_with: Callable[..., RunJournal]) -> None:
     for number in range(8):
         said = "".join(one.text for one in events if one.call_id == f"c{number}")
         assert said == "the key [redacted] end " * 50
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_redacts_as_well(db: Path) -> None:
+    """With an appender of its own: what the parent held back is the parent's."""
+    with RunJournal(db, redact=KEYS) as journal:
+        journal.append(event("llm.ai.delta", {"text": "parent s"}, "c"))
+        journal.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                journal.append(Event(run_id="child", kind="llm.ai.delta", data={"text": f"child {SECRET}"}, call_id="c"))
+                journal.close()
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        journal.append(event("llm.error", {}, "c"))
+        assert texts(journal) == ["parent ", "s"]
+        assert "".join(one.text for one in journal.read("child")) == "child [redacted]"
 
 
 def test_calls_that_nothing_ends_are_not_remembered_for_ever(
