@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -235,13 +236,13 @@ def open_store(
     """Return the store for a path or URL; a store that is open already is returned as it is.
 
     `synchronous`, `busy_timeout`: options of SQLite, which a URL may give as well (``sqlite:///runs.db?synchronous=full``).
-    Raises `InvalidArgument` if they come with a store, which has options of its own.
+    With a store that is open already they have no effect, and `open_store` emits a `DeprecationWarning`.
     """
     given = _options(synchronous, busy_timeout)
     if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
-        for name, value in given.items():
-            raise InvalidArgument(name=name, expected=_WITH_A_STORE, value=value)
+        for name in given:
+            warnings.warn(_WITH_A_STORE.format(name=name), DeprecationWarning, stacklevel=3)
         return target
     text = _text(target)
     if isinstance(target, str) and text == ":memory:":
@@ -300,4 +301,7 @@ _MODULES: Final = {"sqlite": f"{__name__}.sqlite"}
 The module has `path_of(url)`, and `open_url(url, **given)` for the options that the program gave as keywords. It raises
 `InvalidArgument` for an option that its stores do not have.
 """
-_WITH_A_STORE: Final = "left out with a Store, which has options of its own, as in SqliteStore(path, busy_timeout=10)"
+_WITH_A_STORE: Final = (
+    "the option {name!r} has no effect on a store that is open already, and a later release will refuse it: give it to the"
+    " store, as in SqliteStore(path, {name}=...)"
+)

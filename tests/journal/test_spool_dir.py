@@ -273,11 +273,12 @@ def test_a_store_has_its_own_options(db: Path) -> None:
 
 @pytest.mark.parametrize("option", [{"synchronous": "full"}, {"busy_timeout": 1.0}])
 def test_the_keywords_do_not_go_with_a_store(db: Path, option: Any) -> None:
-    """They would do nothing: the error says where they belong. With ":memory:" they go, for a journal of tests."""
+    """They have no effect: a DeprecationWarning says where they belong. With ":memory:" they go, for a journal of tests."""
     store = SqliteStore(db)
-    with pytest.raises(errors.InvalidArgument, match="SqliteStore"):
-        RunJournal(store, **option)
-    store.close()
+    with pytest.warns(DeprecationWarning, match="give it to the store, as in SqliteStore"):
+        journal = RunJournal(store, **option)
+    assert (store._synchronous, store.busy_timeout) == ("normal", 5.0)
+    journal.close()
     RunJournal(":memory:", **option).close()
     with pytest.raises(errors.UnknownStore):
         RunJournal("postgresql://host/db", **option)
