@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
-from tests.support.far_store import FarStore
+from tests.support.far_store import FarStore, kill_a_writer
 
 Journals = Callable[..., RunJournal]
 
@@ -42,16 +39,6 @@ def spools(tmp_path: Path) -> Path:
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-def kill_a_writer(db: Path, spools: Path, text: str) -> str:
-    """Have a process append a run to a store without a path, and kill it before anything is stored. Returns the run."""
-    command = [sys.executable, "-m", "tests.support.far_store", str(db), str(spools), text]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        run_id = process.stdout.readline().strip()
-        process.send_signal(signal.SIGKILL)
-    return run_id
 
 
 # --- where it lies ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ python -m tests.support.far_store DB SPOOL_DIR(-: beside the file) TEXT
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,16 @@ class _Full(FarStore):
 
     def append(self, *_: Any) -> None:
         raise OSError("the other machine does not answer")
+
+
+def kill_a_writer(db: Path, spools: Path | str, text: str) -> str:
+    """Have a process append a run to a store without a path, and kill it before it stores anything. Return the run."""
+    command = [sys.executable, "-m", "tests.support.far_store", str(db), str(spools), text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        run_id = process.stdout.readline().strip()
+        process.send_signal(signal.SIGKILL)
+    return run_id
 
 
 def main(db: Path, spool_dir: str, text: str) -> None:
