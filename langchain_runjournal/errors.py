@@ -19,6 +19,7 @@ from typing import Any, Final
 
 __all__ = [
     "AnswerCut",
+    "ArgumentsConflict",
     "CallCut",
     "CheckpointFenced",
     "ChunksGone",
@@ -167,6 +168,13 @@ def _similar(unknown: list[Any], known: list[str]) -> list[str]:
     from difflib import get_close_matches  # here, because only an error needs it
 
     return [one for name in unknown for one in get_close_matches(str(name), known, n=1)]
+
+
+class ArgumentsConflict(InvalidArgument):
+    """{name} got {found}. Give {expected}. {hint}."""
+
+    value: Any = None
+    """What every InvalidArgument has; here it is none of the arguments alone."""
 
 
 class UnknownStore(RunJournalError, ValueError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..common.arguments import Age, before, count, seconds, text
 from ..common.twins import Effects, wait_for
-from ..errors import InvalidArgument, RunAbandoned, RunAtWork, RunNotFound
+from ..errors import ArgumentsConflict, RunAbandoned, RunAtWork, RunNotFound
 from ..events import Run, RunStatus
 from . import dead_owners as _dead_owners
 from . import stop as _stopping
@@ -36,8 +36,8 @@ def delete(
 ) -> Effects[list[str]]:
     """Implement `RunJournal.delete`."""
     if (thread_id is None) == (run_id is None):
-        given = {"thread_id": thread_id, "run_id": run_id}
-        raise InvalidArgument(name="thread_id or run_id", expected="given, and not both", value=given)
+        found = "neither thread_id nor run_id" if thread_id is None else "both thread_id and run_id"
+        raise ArgumentsConflict(name="delete", expected="one of them", found=found)
     timeout = seconds("timeout", timeout)
     look = partial(_find, journal, thread_id, run_id)
     runs, at_work = yield off_loop(journal, look)
@@ -112,8 +112,9 @@ def prune(journal: RunJournal, older_than: Age, keep_last: int | None, dry_run: 
     core = core_of(journal)
     core.check_open()
     if older_than is None and keep_last is None and not vacuum:
-        hint = "Without either, every run that has ended would be deleted"
-        raise InvalidArgument(name="older_than or keep_last", expected="given", value=None, hint=hint)
+        hint = "Without them, every run that has ended would be deleted"
+        found = "neither older_than nor keep_last"
+        raise ArgumentsConflict(name="prune", expected="one of them, or both", found=found, hint=hint)
     gone: list[str] = []
     if older_than is not None or keep_last is not None:
         ended_before = before("older_than", older_than, core.clock.wall())

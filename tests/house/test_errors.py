@@ -38,6 +38,11 @@ EXAMPLES = {
     "RunAbandoned": {"run_id": "r1"},
     "ChunksGone": {"run_id": "r1", "reason": "another reader has them already"},
     "InvalidArgument": {"name": "limit", "expected": "an int of 0 or more", "value": -1},
+    "ArgumentsConflict": {
+        "name": "delete",
+        "expected": "one of them",
+        "found": "both thread_id and run_id",
+    },
     "UnknownOption": {
         "name": "start_run",
         "what": "option",

@@ -76,6 +76,10 @@ def test_one_of_the_two_is_given(journals: Journals) -> None:
     for wrong in ({}, {"thread_id": "t", "run_id": "a"}, {"thread_id": ""}, {"run_id": ""}, {"run_id": 7}):
         with pytest.raises(errors.InvalidArgument):
             journal.delete(**wrong)
+    with pytest.raises(errors.ArgumentsConflict, match=r"delete got neither thread_id nor run_id\. Give one of them"):
+        journal.delete()
+    with pytest.raises(errors.ArgumentsConflict, match="delete got both thread_id and run_id"):
+        journal.delete(thread_id="t", run_id="a")
     with pytest.raises(errors.InvalidArgument, match="timeout"):
         journal.delete(thread_id="t", timeout=-1)
     assert [run.run_id for run in journal.runs()] == ["a"]
