@@ -258,9 +258,9 @@ class FlushTimeout(RunJournalError, TimeoutError):
 
 
 class RunFenced(RunJournalError):
-    """The write to {run_ids!r:run} was refused: another journal has claimed {run_ids:it|them}, or {run_ids:it|they} ended
-    long ago, or {run_ids:it was|they were} pruned. {refused:event} {refused:was|were} refused and not stored. Stop working
-    on {run_ids:this run|these runs} here."""
+    """The write to {run_ids!r:run} was refused: another journal owns {run_ids:it|them}, or {run_ids:it|they} ended long ago,
+    or {run_ids:it was|they were} pruned. {refused:event} {refused:was|were} refused and not stored. Stop working on
+    {run_ids:this run|these runs} here, or call `claim` first, which succeeds if the owner is dead."""
 
 
 class CheckpointFenced(RunFenced):

@@ -158,7 +158,7 @@ def test_errors_agree_with_their_numbers(kind: type[RunJournalError], number: in
         (errors.JournalClosed(url="u", refused=2), "is closed. 2 events came after that and were not stored. Open"),
         (
             errors.RunFenced(run_ids=["a"], refused=0),
-            "write to run 'a' was refused: another journal has claimed it, or it ended",
+            "write to run 'a' was refused: another journal owns it, or it ended",
         ),
         (errors.RunFenced(run_ids=["a", "b", "c"], refused=1), "write to runs 'a', 'b' and 'c' was refused"),
         (errors.ToolPairBroken(problems=["c1 has no result", "c2 has no call"]), ": c1 has no result; c2 has no call. Give"),
