@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, UnknownOption
 
 __all__ = ["Held", "Pattern", "Redact", "Text", "patterns"]
 
@@ -80,12 +80,8 @@ class Pattern:
     _within: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        try:
-            regex = re.compile(self.regex)
-            within = None if self.within is None else re.compile(self.within)
-        except (re.error, TypeError) as exc:
-            expected = f"a regular expression ({exc})"
-            raise InvalidArgument(name="Pattern.regex", expected=expected, value=self.regex) from exc
+        regex = _compiled("Pattern.regex", self.regex)
+        within = None if self.within is None else _compiled("Pattern.within", self.within)
         if not isinstance(regex.pattern, str) or regex.match("") is not None:
             raise InvalidArgument(name="Pattern.regex", expected="one for text that is not empty", value=self.regex)
         if not isinstance(self.replacement, str):
@@ -120,6 +116,13 @@ class Pattern:
             return place
         sizes = range(min(len(self.begins) - 1, len(text) - start), 0, -1)
         return next((len(text) - size for size in sizes if text.endswith(self.begins[:size])), len(text))
+
+
+def _compiled(name: str, regex: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(regex)
+    except (re.error, TypeError) as exc:
+        raise InvalidArgument(name=name, expected=f"a regular expression ({exc})", value=regex) from exc
 
 
 _SPECIAL: Final = frozenset("\\.^$*+?{}[]|()")
@@ -215,7 +218,19 @@ def patterns(
         elif isinstance(one, str) and one in _READY:
             found.append(replace(_READY[one], replacement=replacement))
         else:
+            _refuse_misspelled(one)
             found.append(Pattern(one, replacement, longest))
     if not found:
-        raise InvalidArgument(name="patterns", expected="at least one pattern", value=found)
+        raise InvalidArgument(name="patterns", expected="a list of at least one pattern", value=found)
     return _Patterns(tuple(found))
+
+
+def _refuse_misspelled(one: object) -> None:
+    """Raise `UnknownOption` for a word like a name: the expression "emails" matches that word, and no address."""
+    if not isinstance(one, str) or not re.fullmatch(r"[A-Za-z _-]+", one):
+        return
+    from difflib import get_close_matches  # here, because only a plain word needs it
+
+    if get_close_matches(one.lower(), _READY, n=1, cutoff=0.8):
+        hint = f"To redact this very word, give Pattern({one!r})"
+        raise UnknownOption(name="patterns", what="name", unknown=[one], known=list(_READY), hint=hint)

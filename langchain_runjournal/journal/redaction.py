@@ -11,6 +11,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +40,8 @@ def appender_with(redact: Redact | None) -> Callable[..., Appender]:
         return Appender
     if not callable(redact):
         raise InvalidArgument(name="redact", expected='a function, such as redact.patterns(["email"])', value=redact)
+    if iscoroutinefunction(redact):
+        raise InvalidArgument(name="redact", expected="a function without async, because it must not wait", value=redact)
     return partial(RedactingAppender, redact)
 
 
@@ -188,12 +191,19 @@ class RedactingAppender(Appender):
             return RedactionFailed(url=self._url, failed=failed, reason=self._reason)
 
 
+class _WrongResult(Exception):
+    """What a redaction returned cannot be used. The message holds nothing of the text."""
+
+
 def _checked(found: object, asked: Text) -> tuple[str, str]:
     done, rest = (found.text, found.rest) if isinstance(found, Held) else (found, "")
     if not isinstance(done, str) or not isinstance(rest, str):
-        raise TypeError("a redaction returns a str or Held")
-    if rest and (not asked.more or not asked.text.endswith(rest) or len(rest) > _MOST_HELD):
-        raise ValueError("a redaction may hold back the end of a text that can grow")
+        kind = type(found).__name__ if not isinstance(found, Held) else f"Held({type(done).__name__}, {type(rest).__name__})"
+        raise _WrongResult(f"a result of type {kind}, where the journal takes a str or Held(str, str)")
+    if rest and not asked.more:
+        raise _WrongResult("a Held with a rest, for a text that cannot grow")
+    if not asked.text.endswith(rest) or len(rest) > _MOST_HELD:
+        raise _WrongResult(f"a Held whose rest is not the end of the text, or is longer than {_MOST_HELD:,} characters")
     return str(done), str(rest)
 
 
@@ -207,7 +217,9 @@ def _as_json(kind: Kind, data: str | Mapping[str, Any] | None, written: str | No
 
 
 def _place_of(exc: BaseException) -> str:
-    """What went wrong and where, without the message, which may hold the text."""
+    """What went wrong and where, without the message of the redaction, which may hold the text."""
+    if isinstance(exc, _WrongResult):
+        return str(exc)
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

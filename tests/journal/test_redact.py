@@ -141,16 +141,37 @@ def test_a_match_beyond_its_longest() -> None:
         lambda: patterns([r"a*"]),
         lambda: patterns([b"a"]),  # type: ignore[list-item]
         lambda: patterns([re.compile(b"a")]),  # type: ignore[list-item]
+        lambda: patterns(["emails"]),
+        lambda: patterns(["Credit Card"]),
         lambda: Pattern("a", longest=0),
         lambda: Pattern("a", within="["),
         lambda: Pattern("a", replacement=7),  # type: ignore[arg-type]
         lambda: RunJournal(":memory:", redact="email"),  # type: ignore[arg-type]
+        lambda: RunJournal(":memory:", redact=_waits),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_pattern(bad: Callable[[], Any]) -> None:
     """An error that says so, before a journal is opened."""
     with pytest.raises(errors.InvalidArgument):
         bad()
+
+
+async def _waits(text: Text) -> str:
+    return text.text
+
+
+def test_a_misspelled_name_is_not_an_expression() -> None:
+    """As an expression it would redact no address, without a word."""
+    with pytest.raises(errors.UnknownOption, match=r"'emails'\. Did you mean 'email'\? .* give Pattern\('emails'\)"):
+        patterns(["emails"])
+    assert patterns([Pattern("emails")])(Text(text="emails")) == "[redacted]"
+    assert patterns(["details", "cards"])(Text(text="card details")) == "card [redacted]"
+
+
+def test_the_error_names_the_expression_that_is_wrong() -> None:
+    """`within` is one as well."""
+    with pytest.raises(errors.InvalidArgument, match=r"Pattern\.within must be a regular expression \(.*\), but '\['"):
+        Pattern("a", within="[")
 
 
 @settings(max_examples=300, deadline=None)
@@ -516,6 +537,22 @@ def test_a_redaction_that_fails(
     assert SECRET.encode() not in bytes_of(db)
     assert SECRET not in caplog.text + str(caught.value)
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("redact", "says"),
+    [
+        (lambda text: 5, "a result of type int, where the journal takes a str or Held"),
+        (lambda text: Held(7, ""), r"a result of type Held\(int, str\)"),
+        (lambda text: Held("", "words"), "a Held with a rest, for a text that cannot grow"),
+    ],
+)
+def test_a_redaction_that_returns_something_else(open_with: Callable[..., RunJournal], redact: Any, says: str) -> None:
+    """The error says what, and not a line of this package."""
+    journal = open_with(redact)
+    journal.append(event("tool.start", {"name": "search", "tool_call_id": "c1", "args": {"q": SECRET}}))
+    with pytest.raises(errors.RedactionFailed, match=says):
+        journal.flush()
 
 
 def test_what_is_appended_in_the_middle_of_a_redaction(open_with: Callable[..., RunJournal]) -> None:
