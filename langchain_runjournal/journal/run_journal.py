@@ -16,7 +16,7 @@ from ..common.arguments import Age, count, one_of, positive, seconds, text, thre
 from ..common.clock import Clock, SystemClock
 from ..common.shared_values import Shared
 from ..common.twins import run_async, run_sync
-from ..errors import FlushTimeout, RunJournalError
+from ..errors import FlushTimeout, InvalidArgument, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
 from ..messages import loading as _messages
 from ..messages import transcript as _transcript
@@ -240,6 +240,8 @@ class RunJournal(Opening, Shared):
         function that removes `callback`.
         """
         self._core.check_open()
+        if not callable(callback):
+            raise InvalidArgument(name="callback", expected="a function that takes the cause of the stop", value=callback)
         return self._core.stops.add(run_id, callback)
 
     def recover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:

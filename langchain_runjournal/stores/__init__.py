@@ -239,7 +239,7 @@ def open_store(
     With a store that is open already they have no effect, and `open_store` emits a `DeprecationWarning`.
     """
     given = _options(synchronous, busy_timeout)
-    if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
+    if not isinstance(target, (str, os.PathLike, type)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
         for name in given:
             warnings.warn(_WITH_A_STORE.format(name=name), DeprecationWarning, stacklevel=3)

@@ -73,6 +73,7 @@ def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (7, errors.InvalidArgument, "a path"),
         (b"runs.db", errors.InvalidArgument, "a path"),
         (None, errors.InvalidArgument, "a path"),
+        (MemoryStore, errors.InvalidArgument, "a Store"),
     ],
 )
 def test_what_is_no_name_of_a_journal(url: object, error: type[Exception], says: str) -> None:

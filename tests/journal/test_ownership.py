@@ -314,6 +314,12 @@ def test_a_stop_reaches_the_owner_in_another_process(journals: Journals, writers
     writer.do("")
 
 
+def test_a_callback_is_callable(journals: Journals) -> None:
+    """An error at once, and not when the stop comes."""
+    with pytest.raises(errors.InvalidArgument, match="callback must be a function"):
+        journals().on_stop("r", "stop")  # type: ignore[arg-type]
+
+
 def test_a_stop_for_a_dead_owner_is_kept_for_the_next(journals: Journals, writers: Callable[..., Writer]) -> None:
     """The process that claims the run sees the request."""
     journal = journals()

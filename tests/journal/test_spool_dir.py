@@ -278,7 +278,7 @@ def test_the_keywords_do_not_go_with_a_store(db: Path, option: Any) -> None:
         ("lease=3", "lease"),
         ("synchronous=off", "synchronous"),
         ("busy_timeout=-1", "busy_timeout"),
-        ("busy_timeout=soon", "busy_timeout"),
+        ("busy_timeout=soon", "busy_timeout must be a finite number above 0, but 'soon' was given"),
         ("synchronous", "synchronous"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +48,6 @@ def _option(text: str) -> tuple[str, Any]:
     try:
         seconds = float(value)
     except ValueError:
-        seconds = math.nan
+        raise InvalidArgument(name=name, expected="a finite number above 0", value=value) from None
     positive(busy_timeout=seconds)
     return name, seconds
