@@ -96,7 +96,8 @@ class Commands(click.Group):
             return _INTERRUPTED
         except click.UsageError as exc:
             name = exc.ctx.command_path if exc.ctx is not None else "runjournal"
-            return _complain(f"{exc.format_message().rstrip('.')}. See `{name} --help`.", 2)
+            said = exc.format_message().rstrip(".")
+            return _complain(f"{said}{'' if said.endswith('?') else '.'} See `{name} --help`.", 2)
         except click.ClickException as exc:
             return _complain(exc.format_message(), exc.exit_code)
         except BrokenPipeError:
@@ -121,6 +122,7 @@ def _with_options(exc: Exception) -> str:
     said = str(exc).replace("open the journal with a longer busy_timeout", "wait longer with --busy-timeout")
     if isinstance(exc, ForeignDatabase):
         said = said.partition(" Give the journal a file")[0] + " Give the path of a journal with --journal."
+    said = said.replace("Give `spool_dir` an", "Give --spool-dir an")
     if isinstance(exc, StoreNotWritable):
         said += " To read a journal that you may not write, copy it with the files whose names begin with its name."
     return said

@@ -114,6 +114,12 @@ def test_an_option_can_be_set_by_its_variable(journal: Path) -> None:
     assert not run("list", env={"RUNJOURNAL_JSON": "0"}).stdout.startswith("{")
 
 
+def test_a_misspelled_command() -> None:
+    """Sentences end once."""
+    assert complaint("lsit", code=2).endswith("No such command 'lsit'. Did you mean 'list'? See `runjournal --help`.\n")
+    assert complaint("export", code=2).endswith("Give the runs to export, or --all. See `runjournal export --help`.\n")
+
+
 def test_a_variable_for_something_else_does_nothing(journal: Path) -> None:
     """RUNJOURNAL_VERSION, which image builds set, does not print the version."""
     for value in ("1", "0.1.0"):
@@ -132,4 +138,4 @@ def test_the_spools_of_a_directory_are_imported(here: Path) -> None:
     assert run_id in done.stdout
     assert "imported 100 events of 1 run" in done.stderr
     assert not list((here / "spools").iterdir())
-    assert "missing" in complaint("list", "--spool-dir", "missing")
+    assert "missing: it does not exist. Give --spool-dir an existing" in complaint("list", "--spool-dir", "missing")

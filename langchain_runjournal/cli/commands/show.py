@@ -211,7 +211,11 @@ def _usage(usage: Any) -> str:
         return str(usage)
     brief = tokens({"": usage}) or "nothing reported"
     calls, missing = usage.get("calls"), usage.get("incomplete")
-    return brief + (f", {calls} calls" if calls else "") + (f", {missing} of them did not report" if missing else "")
+    return (
+        brief
+        + (f", {calls} {'call' if calls == 1 else 'calls'}" if calls else "")
+        + (f", {missing} of them did not report" if missing else "")
+    )
 
 
 def _calls(output: Output, calls: list[_Call]) -> None:
