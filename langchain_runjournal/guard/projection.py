@@ -19,7 +19,7 @@ from ..messages.tool_pairs import PairedRequest, Pairing, end_of_results, is_ai,
 from ..messages.tool_requests import ASKING, Request, block_id, raw_calls
 from ..messages.tool_results import CallKnowledge, answer
 from . import bridge as _bridge
-from . import cutoff_notes as _notes
+from . import cutoff_notes as _cutoff_notes
 from .strip_requests import without
 
 Dangling = Literal["synthesize", "strip", "hold", "raise"]
@@ -135,7 +135,7 @@ def _paired(messages: list[Any], ask: Ask, dangling: Dangling, orphans: Orphans,
             out.append(message)
     work.report_dropped(orphans)
     if notes:
-        noted = _notes.add_notes(out)
+        noted = _cutoff_notes.add_notes(out)
         work.actions += [Action(kind="noted", id=id) for id in noted.ids]
         out = noted.messages
     changed = len(out) != len(messages) or any(one is not other for one, other in zip(out, messages, strict=True))

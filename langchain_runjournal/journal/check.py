@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..errors import EventsMissing, RunNotFound, StoreCorrupt
 from ..events import GRAPH, MARKS, Event, Run, RunStatus
-from ..events import run_state as _fold
-from ..messages import loading as _messages
+from ..events import run_state as _run_state
+from ..messages import loading as _loading
 from ..messages import transcript as _transcript
 from ..messages.tool_pairs import open_requests
 from .core import core_of
@@ -68,9 +68,9 @@ class GapFinder:
                 self._gaps.append(f"{gap if self.last else 'lacks its beginning: the first that is left is'} {event.seq}")
             self.last = event.seq
             if self._from_events is None:
-                self._from_events = _fold.begin(self._run_id, event.at)
+                self._from_events = _run_state.begin(self._run_id, event.at)
             if event.kind in MARKS:
-                self._from_events = _fold.advance(self._from_events, event)
+                self._from_events = _run_state.advance(self._from_events, event)
 
     def take_gaps(self) -> list[str]:
         """Return the gaps found since the last call, each as the rest of a sentence about the run."""
@@ -87,7 +87,7 @@ class GapFinder:
         if self.last > run.last_seq or self._begins_late:
             return []  # the run got more events meanwhile, or the events before `after` explain the difference
         if self._from_events is None:
-            spoken = _odd(run, _fold.begin(run.run_id, run.started_at), "error", "ended_at", "usage")
+            spoken = _odd(run, _run_state.begin(run.run_id, run.started_at), "error", "ended_at", "usage")
             return ["has no event left"] if spoken else []
         if run.ended and not self._from_events.ended:
             return [f"lacks its end: it is {run.status}, and the last event that is left is {self.last}"]
@@ -197,7 +197,7 @@ def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Ite
 
 def _check_pairs(run: Run, events: Sequence[Event]) -> Iterator[Problem]:
     """Yield the tool requests without a result. The caller answers those of the last answer of a completed run."""
-    messages = _messages.load(run.run_id, _transcript.transcript(run.run_id, events))
+    messages = _loading.load(run.run_id, _transcript.transcript(run.run_id, events))
     last = max((place for place, message in enumerate(messages) if message.type == "ai"), default=-1)
     for place, request in open_requests(messages):
         if run.status != RunStatus.COMPLETED or place != last:

@@ -18,7 +18,7 @@ from ..common.twins import Effects, wait_for
 from ..errors import ArgumentsConflict, RunAbandoned, RunAtWork, RunNotFound
 from ..events import Run, RunStatus
 from . import dead_owners as _dead_owners
-from . import stop as _stopping
+from . import stop as _stop
 from .core import core_of
 from .waiting import make_durable, off_loop
 
@@ -44,7 +44,7 @@ def delete(
     if at_work and force:
         for one in at_work:
             with suppress(RunAbandoned, RunNotFound):  # its owner is dead, or another call has deleted it
-                yield from _stopping.stop(journal, one, "stop", True, timeout)
+                yield from _stop.stop(journal, one, "stop", True, timeout)
         with suppress(RunNotFound):
             runs, at_work = yield off_loop(journal, look)
     if at_work:

@@ -18,17 +18,17 @@ from ..common.shared_values import Shared
 from ..common.twins import run_async, run_sync
 from ..errors import FlushTimeout, InvalidArgument, RunJournalError
 from ..events import Cause, Event, Run, RunStatus
-from ..messages import loading as _messages
+from ..messages import loading as _loading
 from ..messages import transcript as _transcript
 from ..redact import Redact
 from ..settle import resume as _resume
 from ..stores import Store, Synchronous, open_store
 from . import dead_owners as _dead_owners
-from . import deletion as _delete
+from . import deletion as _deletion
 from . import follow as _follow
-from . import fork_and_exit as _process
-from . import run_reading as _display
-from . import stop as _stopping
+from . import fork_and_exit as _fork_and_exit
+from . import run_reading as _run_reading
+from . import stop as _stop
 from .core import JournalCore
 from .follow_plan import Replay
 from .local_runs import shut_down
@@ -81,7 +81,7 @@ class RunJournal(Opening, Shared):
         self._core = JournalCore(
             store, clock or SystemClock(), lease=lease, spool_dir=spool_dir, spool_limit=int(spool_limit), redact=redact
         )
-        _process.register(self, self._core)
+        _fork_and_exit.register(self, self._core)
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class RunJournal(Opening, Shared):
         self._core.check_open()
         buffer = self._core.appender.buffers.get(text("run_id", run_id))
         self._core.catch_up(needed=buffer is not None and bool(buffer.pend))
-        return _display.with_sources(self, [_follow.find(self._core, run_id)])[0]
+        return _run_reading.with_sources(self, [_follow.find(self._core, run_id)])[0]
 
     async def arun(self, run_id: str) -> Run:
         """Do what :meth:`run` does, without blocking the event loop."""
@@ -163,7 +163,7 @@ class RunJournal(Opening, Shared):
         wanted, thread_id = None if status is None else RunStatus(status), thread_id and thread("thread_id", thread_id)
         self._core.catch_up()
         found = self._core.store.runs(thread_id=thread_id, status=wanted, limit=count("limit", limit))
-        return _display.with_sources(self, found)
+        return _run_reading.with_sources(self, found)
 
     async def aruns(
         self, thread_id: str | None = None, status: RunStatus | str | None = None, limit: int | None = 50
@@ -174,7 +174,7 @@ class RunJournal(Opening, Shared):
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return the events of a run with a seq larger than `after`, in order, at most `limit`. Raise `RunNotFound`."""
         self._core.check_open()
-        return _display.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
+        return _run_reading.read(self, text("run_id", run_id), count("after", after) or 0, count("limit", limit))
 
     async def aread(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Event]:
         """Do what :meth:`read` does, without blocking the event loop."""
@@ -186,7 +186,7 @@ class RunJournal(Opening, Shared):
         A model call that was cut off, or is not complete yet, appears as a partial message (see `is_partial`). The
         transcript leaves out answers that a retry replaced, helper calls and subagents. Raise `RunNotFound`.
         """
-        return _messages.load(run_id, _transcript.transcript(run_id, self.read(run_id)))
+        return _loading.load(run_id, _transcript.transcript(run_id, self.read(run_id)))
 
     async def atranscript(self, run_id: str) -> list[BaseMessage]:
         """Do what :meth:`transcript` does, without blocking the event loop."""
@@ -223,11 +223,11 @@ class RunJournal(Opening, Shared):
         `wait`: wait until the run has ended and its thread is settled. Raise `StopTimeout` if that takes more than `timeout`
         seconds, and `RunAbandoned` if the owner is dead; the request stays. Raise `RunNotFound`.
         """
-        return run_sync(_stopping.stop(self, run_id, cause, wait, timeout))
+        return run_sync(_stop.stop(self, run_id, cause, wait, timeout))
 
     async def astop(self, run_id: str, cause: Cause = "stop", *, wait: bool = False, timeout: float | None = None) -> Run:
         """Do what :meth:`stop` does, without blocking the event loop."""
-        return await run_async(_stopping.stop(self, run_id, cause, wait, timeout))
+        return await run_async(_stop.stop(self, run_id, cause, wait, timeout))
 
     def stop_requested(self, run_id: str) -> str | None:
         """Return the cause of a stop request for a run that this journal owns, or None. This method does no I/O."""
@@ -297,7 +297,7 @@ class RunJournal(Opening, Shared):
         ids. `vacuum`: rewrite the file, which returns the space of deleted runs to the file system; without `older_than` and
         `keep_last`, do only that.
         """
-        return _delete.prune(self, older_than, keep_last, dry_run, vacuum)
+        return _deletion.prune(self, older_than, keep_last, dry_run, vacuum)
 
     async def aprune(
         self, older_than: Age = None, keep_last: int | None = None, *, dry_run: bool = False, vacuum: bool = False
@@ -314,13 +314,13 @@ class RunJournal(Opening, Shared):
         wait up to `timeout` seconds for each; raise what `stop` raises. The checkpoints of the thread stay, because they
         belong to the checkpointer (`JournalSaver.delete_thread` deletes both).
         """
-        return run_sync(_delete.delete(self, thread_id, run_id, force, timeout))
+        return run_sync(_deletion.delete(self, thread_id, run_id, force, timeout))
 
     async def adelete(
         self, *, thread_id: str | None = None, run_id: str | None = None, force: bool = False, timeout: float | None = 60.0
     ) -> list[str]:
         """Do what :meth:`delete` does, without blocking the event loop."""
-        return await run_async(_delete.delete(self, thread_id, run_id, force, timeout))
+        return await run_async(_deletion.delete(self, thread_id, run_id, force, timeout))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class RunJournal(Opening, Shared):
         core = self._core
         if core.is_closed:
             return
-        if isinstance(core.appender, _process.DormantAppender):
+        if isinstance(core.appender, _fork_and_exit.DormantAppender):
             # This is a forked child that has not used the journal: the thread, the spool and their locks are the parent's.
             core.is_closed = True
             return

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ..common import file_access as _access
+from ..common import file_access as _file_access
 from ..errors import InvalidArgument, SpoolDirUnusable, StoreExposed
 from ..stores import Store
 
@@ -47,9 +47,9 @@ def _checked(given: str | os.PathLike[str]) -> Path:
         raise SpoolDirUnusable(path=text, reason="it does not exist")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise SpoolDirUnusable(path=text, reason="it is not writable for this user")
-    _access.check_links(path)
+    _file_access.check_links(path)
     # Resolved once: the process may change its directory.
     path = Path(os.path.realpath(path))
-    if (reason := _access.exposure(path)) is not None:
+    if (reason := _file_access.exposure(path)) is not None:
         raise StoreExposed(path=str(path), reason=reason)
     return path

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..common import binary as _bytes
+from ..common import binary as _binary
 from ..common import packed as _packed
 from . import forms as _forms
 from .marks import MARK, mark_in, origin_of
@@ -52,7 +52,7 @@ def load(run_id: str, found: Iterable[Data]) -> list[BaseMessage]:
     messages: list[BaseMessage] = []
     for data in found:
         try:
-            fields, left_out = _packed.read(_bytes.read(data))
+            fields, left_out = _packed.read(_binary.read(data))
             if left_out:
                 fields["additional_kwargs"] = _marked(fields.get("additional_kwargs"), left_out)
             messages += messages_from_dict([{"type": data["type"], "data": fields}])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..events import DELTA, Event, Run
-from ..events import run_state as _fold
+from ..events import run_state as _run_state
 from ..events.run_state import as_mapping
 from ..messages.attempts import Attempts
 from ..messages.plain_text import shows, spoken, text_of
@@ -110,7 +110,7 @@ class _Reader:
             self._delta(event, now)
             return
         if self.run is None:
-            self.run = _fold.begin(event.run_id, event.at)
+            self.run = _run_state.begin(event.run_id, event.at)
         data = event.data
         self.attempts.keep(as_strings(data.get("unused")))
         match event.kind:
@@ -141,7 +141,7 @@ class _Reader:
     def _mark(self, event: Event, data: Mapping[str, Any], now: float) -> None:
         kind = event.kind.removeprefix("run.")
         if self.run is not None:
-            self.run = _fold.advance(self.run, event)
+            self.run = _run_state.advance(self.run, event)
         late = self.over is not None
         self.marks.append(Mark(kind=kind, at=now, seq=event.seq, data=data, late=late))
         if kind in ("settled", "end") or (kind == "checkpoint" and "before" in data):

@@ -19,8 +19,8 @@ from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.journal.core import JournalCore, core_of
 from langchain_runjournal.stores import open_store
 from langchain_runjournal.stores.memory import MemoryStore
-from langchain_runjournal.stores.sqlite import creation as _sqlite_make
-from langchain_runjournal.stores.sqlite.database_file import _fill as _sqlite_make_fill
+from langchain_runjournal.stores.sqlite import creation as _creation
+from langchain_runjournal.stores.sqlite.database_file import _fill as _creation_fill
 
 
 def test_every_way_to_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,13 +263,13 @@ def test_a_process_that_is_killed_while_it_makes_the_file(db: Path, monkeypatch:
         raise Halted
 
     with monkeypatch.context() as patch:
-        patch.setattr(_sqlite_make, "_remove", lambda fresh: None)
+        patch.setattr(_creation, "_remove", lambda fresh: None)
         if where == "connect":
-            patch.setattr(_sqlite_make.sqlite3, "connect", halt)
+            patch.setattr(_creation.sqlite3, "connect", halt)
         elif where == "link":
-            patch.setattr(_sqlite_make.os, "link", halt)
+            patch.setattr(_creation.os, "link", halt)
         else:
-            patch.setattr(_sqlite_make, "_remove", halt)
+            patch.setattr(_creation, "_remove", halt)
         with pytest.raises(Halted):
             RunJournal(db)
     assert db.exists() is (where == "unlink")
@@ -294,7 +294,7 @@ def test_somebody_is_faster(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(source: object, target: Path) -> None:
         monkeypatch.setattr(os, "link", link)
         other = sqlite3.connect(target, isolation_level=None)
-        _sqlite_make_fill(other)
+        _creation_fill(other)
         other.execute("INSERT INTO facts VALUES ('whose', 'theirs')")
         other.close()
         link(source, target)

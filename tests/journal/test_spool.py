@@ -22,7 +22,7 @@ from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import EventsMissing
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal import spool as _spool
-from langchain_runjournal.journal import spool_import as _recover
+from langchain_runjournal.journal import spool_import as _spool_import
 from langchain_runjournal.journal.append import Appender
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.run_buffer import RunBuffer
@@ -550,7 +550,7 @@ def test_what_is_stored_already_costs_no_transaction(store: SqliteStore) -> None
 
 def test_what_is_not_stored_is_stored_in_large_transactions(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The transactions are large, however the runs are mixed in the spool."""
-    monkeypatch.setattr(_recover, "_BATCH", 1_000)
+    monkeypatch.setattr(_spool_import, "_BATCH", 1_000)
     spool = spool_at(store, size=1 << 20, limit=1 << 24)
     for first in range(1, 101, 10):
         for slot in range(1, 31):
@@ -568,7 +568,7 @@ def test_a_long_import_tells_its_progress(
     """A long import logs a line every five seconds, for a user who wonders why the program does not begin. A short one logs
     nothing."""
     for patience, says in ((5.0, False), (0.0, True)):
-        monkeypatch.setattr(_recover, "_LOG_EVERY", patience)
+        monkeypatch.setattr(_spool_import, "_LOG_EVERY", patience)
         store = SqliteStore(db)
         put_run(spool_at(store), 7, f"r{patience}")
         store.close()

@@ -21,7 +21,7 @@ from langchain_core.messages import (
 )
 
 from langchain_runjournal import errors
-from langchain_runjournal.guard import projection as _project
+from langchain_runjournal.guard import projection as _projection
 from langchain_runjournal.guard import repair_tool_pairs
 from langchain_runjournal.guard.projection import Action, Projection, is_whole, project, wanted
 from langchain_runjournal.messages import tool_results as _results
@@ -761,7 +761,7 @@ def test_the_quick_look_agrees_with_the_close_one(messages: list[BaseMessage], o
     """What the quick look passes, the close look would have passed: it only saves time."""
     if is_whole(messages):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_project, "is_whole", lambda messages: False)
+            patch.setattr(_projection, "is_whole", lambda messages: False)
             found = project(messages, lambda message, request: CallKnowledge(), **options, notes=True)
         assert (found.messages is messages, found.actions) == (True, [])
 

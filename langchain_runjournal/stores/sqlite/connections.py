@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from ...common import file_access as _access
+from ...common import file_access as _file_access
 from ...errors import StoreClosed, StoreCorrupt, WouldDeadlock
 from ...events.segments import Damaged
 from .database_file import connect, prepare, translated
@@ -33,7 +33,7 @@ class Connections:
 
     def __init__(self, path: Path, synchronous: str, busy_timeout: float) -> None:
         with translated(path):
-            _access.check_links(path)
+            _file_access.check_links(path)
         # Resolved once: the process may change its directory, and two names of one file must mean one journal.
         self.path: Path | None = Path(os.path.realpath(path))
         self._path = self.path

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from ...common import file_access as _access
+from ...common import file_access as _file_access
 from ...errors import (
     ForeignDatabase,
     NotADatabase,
@@ -79,14 +79,14 @@ def prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
 def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
     _check_place(path)
     _check_file(path, busy_timeout)
-    _access.check(path)
+    _file_access.check(path)
     if path.stat().st_size or Path(f"{path}-wal").exists():
         # This connection cannot write: closing any other one might change a file that is not ours. The exception is a file
         # with a transaction of a killed process, which SQLite must roll back before it can read anything.
         mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
         with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
             _check_owner(con, path)
-    exposed = _access.remove_permissions(path)  # after `_check_owner`: the file could be another program's
+    exposed = _file_access.remove_permissions(path)  # after `_check_owner`: the file could be another program's
     with closing(connect(path, busy_timeout)) as con:
         _check_owner(con, path)
         _set_wal(con, busy_timeout)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...errors import RunFenced, SeqGap, StoreCorrupt
 from ...events import Run
-from ...events import run_state as _fold
+from ...events import run_state as _run_state
 from ...events.segments import Damaged, Segment, last_call, merge, pack, trim, unpack
 from .run_rows import RUN, last_seq, missing, run_of, run_row
 
@@ -148,7 +148,7 @@ class Batch:
         if row is None:
             if segment.first != 1 and not self._gaps:
                 raise SeqGap(run_id=segment.run_id, last=0, first=segment.first)
-            run = replace(_fold.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
+            run = replace(_run_state.begin(segment.run_id, segment.t0 / 1000, self._owner_id), epoch=segment.epoch)
             self.begun.add(segment.run_id)
             return Known(_insert_run(self._con, run), self._owner_id, segment.epoch, 0)
         self.adopted.add(segment.run_id)
@@ -181,7 +181,7 @@ class Batch:
         run = run_of(row)
         run = replace(run, lost=run.lost - found) if found else run
         for mark in segment.marks:
-            run = _fold.advance(run, mark)
+            run = _run_state.advance(run, mark)
         self._con.execute(_UPDATE_RUN, (*run_row(run), number))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...common import strict_json as _json
 from ...events import Run, RunStatus
-from ...events import run_state as _fold
+from ...events import run_state as _run_state
 
 RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
 ONE: Final = f"SELECT {RUN} FROM runs WHERE run_id = :run_id"
@@ -104,7 +104,7 @@ def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tup
     for row in rows:
         last = last_seq(con, row[9], lasts)
         try:
-            runs.append(_fold.shown(run_of(row, last)))
+            runs.append(_run_state.shown(run_of(row, last)))
         except (TypeError, ValueError) as exc:
             damaged[str(row[0])] = str(exc)
     return runs, damaged
