@@ -243,11 +243,11 @@ class RunJournal(Opening, Shared):
         `adopt`: settle also what an earlier version of a graph without a name of its own has left, which is reported as
         "held" otherwise (see docs/settling.md, Which graph).
         """
-        return _resume.turns_of(self, graph).recover_now(adopt)
+        return _resume.recovery_of(self, graph).now(adopt)
 
     async def arecover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
         """Same as :meth:`recover`, without blocking the loop."""
-        return await _resume.turns_of(self, graph).recover_later(adopt)
+        return await _resume.recovery_of(self, graph).later(adopt)
 
     def resume_config(self, run_id: str) -> RunnableConfig:
         """The config with which `invoke(None, config)` of the attached graph takes a run up again, where it was cut off.

@@ -27,7 +27,7 @@ from langchain_runjournal import RunJournal, attach, is_synthetic
 from langchain_runjournal.capture.graph_identity import identity
 from langchain_runjournal.capture.thread_slots import ThreadSlot
 from langchain_runjournal.messages.tool_results import CallKnowledge
-from langchain_runjournal.settle.repair_plan import is_broken, mend, rewritten
+from langchain_runjournal.settle.repair_plan import is_broken, plan_repair, rewritten
 from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
 from tests.support.agents import asks, words
@@ -194,7 +194,7 @@ def _threads(parts: list[tuple[str, int]]) -> list[Any]:
 def test_any_thread(parts: list[tuple[str, int]]) -> None:
     """Mended, a provider takes it; nothing of it is lost or changed; and a mended one is left as it is."""
     thread = _threads(parts)
-    done = mend(thread, lambda message, request: CallKnowledge())
+    done = plan_repair(thread, lambda message, request: CallKnowledge())
     whole = rewritten(thread, done, list)
     check(whole)
     assert not is_broken(whole)
@@ -204,7 +204,7 @@ def test_any_thread(parts: list[tuple[str, int]]) -> None:
     assert kept == [one for one in thread if one.type != "tool"]
     if done.at_end:
         assert whole == [*thread, *done.added]
-    assert mend(whole, lambda message, request: CallKnowledge()).order == list(range(len(whole)))
+    assert plan_repair(whole, lambda message, request: CallKnowledge()).order == list(range(len(whole)))
 
 
 @pytest.mark.parametrize("case", ["last", "middle"])
@@ -620,7 +620,7 @@ def test_a_late_result_takes_the_place_of_the_synthetic_one() -> None:
         AIMessage("We shall see."),
         ToolMessage("ordered", tool_call_id="c1"),
     ]
-    done = mend(thread, lambda message, request: CallKnowledge())
+    done = plan_repair(thread, lambda message, request: CallKnowledge())
     assert [thread[one].content for one in done.order] == ["hi", "", "ordered", "And?", "We shall see."]
     assert not done.at_end
     whole = [thread[one] for one in done.order]

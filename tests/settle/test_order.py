@@ -485,7 +485,7 @@ def test_an_end_that_is_reported_twice(journals: Journals, monkeypatch: pytest.M
             [found] = await journal.aruns()
             run.cancel()
             await gates[1].reached.wait()
-            [again] = [one for one in handlers(agent) if type(one).__name__ == "_SettlesLater"]
+            [again] = [one for one in handlers(agent) if type(one).__name__ == "_AsyncSettlementHandler"]
             root_id = next(root.turn.key for root in _roots(journal))
             second = asyncio.create_task(again.on_chain_error(asyncio.CancelledError(), run_id=uuid.UUID(int=root_id)))
             for _ in range(20):
@@ -569,6 +569,6 @@ def test_a_run_that_ends_while_it_is_looked_at_holds_nothing(journals: Journals,
         yield from ()
         return False
 
-    monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_elsewhere", ends)
+    monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_in_other_process", ends)
     journal = journals()
     assert outcomes(journal.recover(attach(graph_of(), journal)))["old"] == "settled"

@@ -18,7 +18,7 @@ from langchain_runjournal.common.twins import run_sync
 from langchain_runjournal.events import Event
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.settle.graph_thread import GraphThreads
-from langchain_runjournal.settle.settlements import Settling
+from langchain_runjournal.settle.settlements import ActiveSettlement
 from langchain_runjournal.settle.settler import Settler
 from langchain_runjournal.settle.thread_hold import Hold, is_held
 from langchain_runjournal.stores.memory import MemoryStore
@@ -169,7 +169,7 @@ def test_a_recovery_leaves_a_thread_on_which_a_message_has_begun_elsewhere(
     with ThreadPoolExecutor(1) as pool:
         message = pool.submit(agent.invoke, say("next"), THREAD)
         until(gate.held, message)
-        monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_elsewhere", _has_said_nothing)
+        monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_in_other_process", _has_said_nothing)
         [report] = owner.recover(graph_of(saver=saver))
         gate.open()
         message.result(PATIENCE)
@@ -223,7 +223,7 @@ def test_a_message_waits_while_the_owner_of_a_run_settles_its_end(journals: Jour
 
 
 def held(journal: RunJournal, thread_id: str = "t") -> Hold:
-    hold = Hold(journal, thread_id, Settling(), NAME)
+    hold = Hold(journal, thread_id, ActiveSettlement(), NAME)
     assert hold.take() is None
     return hold
 
@@ -232,7 +232,7 @@ def test_a_hold_of_a_journal_that_has_closed_is_nobodys(journals: Journals) -> N
     """Another process takes it at its next look, and what the first one still wants to write is refused."""
     first, second = journals(), journals()
     before = held(first)
-    assert Hold(second, "t", Settling(), NAME).take() == first.owner_id
+    assert Hold(second, "t", ActiveSettlement(), NAME).take() == first.owner_id
     assert is_held(second, NAME)
     first.close()
     assert not is_held(second, NAME)
@@ -267,7 +267,7 @@ def test_a_hold_is_given_back_when_the_store_can_be_written_again(
     """By the next heartbeat; so is that of a settlement whose event loop was closed in the middle."""
     journal, other = journals(), journals()
     loop = asyncio.new_event_loop()
-    mine, lost = Settling(), loop.run_until_complete(_settling())
+    mine, lost = ActiveSettlement(), loop.run_until_complete(_settling())
     holds = [Hold(journal, "t", mine), Hold(journal, "u", lost)]
     assert [hold.take() for hold in holds] == [None, None]
     with monkeypatch.context() as broken:
@@ -282,14 +282,14 @@ def test_a_hold_is_given_back_when_the_store_can_be_written_again(
     assert core_of(journal).dead_owners.holds == {}
 
 
-async def _settling() -> Settling:
-    return Settling()
+async def _settling() -> ActiveSettlement:
+    return ActiveSettlement()
 
 
 def test_a_hold_that_is_taken_after_its_end_is_none(journals: Journals) -> None:
     """The settlement was cancelled while another thread asked the store."""
     journal = journals()
-    hold = Hold(journal, "t", Settling())
+    hold = Hold(journal, "t", ActiveSettlement())
     hold.release()
     assert hold.take() is None
     assert core_of(journal).store.holder("t") is None  # type: ignore[attr-defined]
@@ -303,7 +303,7 @@ def test_a_store_that_cannot_be_written_is_read(held_by_another: bool, journals:
         held(other)
     with contextlib.closing(sqlite3.connect(core_of(journal).store.path, isolation_level=None)) as con:
         con.execute("BEGIN IMMEDIATE")
-        hold = Hold(journal, "t", Settling(), NAME)
+        hold = Hold(journal, "t", ActiveSettlement(), NAME)
         assert hold.take() == (other.owner_id if held_by_another else None)
         hold.ask()
         con.execute("ROLLBACK")

@@ -86,9 +86,7 @@ def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
         mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
         with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
             _check_owner(con, path)
-    exposed = _access.remove_permissions(
-        path
-    )  # after `_check_owner`: the file could be another program's
+    exposed = _access.remove_permissions(path)  # after `_check_owner`: the file could be another program's
     with closing(connect(path, busy_timeout)) as con:
         _check_owner(con, path)
         _set_wal(con, busy_timeout)
