@@ -1,7 +1,7 @@
-"""Programs whose branches run side by side, cut off at any event of a run, and what has to be true of the thread then.
+"""Programs with parallel branches, cut off at any event of a run, and the properties that the thread must have then.
 
-A `Shape` says what the branches do; `build` makes a graph of it, in one of `KINDS`; `Heard` listens beside the journal and
-says what the user was shown and which tools have finished; `check` compares.
+A `Shape` says what the branches do. `build` makes a graph of it, in one of `KINDS`. `Heard` is called beside the journal,
+and knows what the user was shown and which tools have finished. `check` compares.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.agents import asks, words
 from tests.support.conversations import Recording
 
 UNHEARD = sys.version_info < (3, 11)
-"""Whether asynchronous code that is not given its config hands on no callbacks."""
+"""Whether asynchronous code without its config passes on no callbacks."""
 KINDS = ("hand", "plain", "sends") if UNHEARD else ("agents", "hand", "plain", "sends")
 """Agents as nodes (`create_agent`, or by hand), a node that calls its tools itself, and a `Send` for each branch."""
 STEPS = "goto"
@@ -40,27 +40,27 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 @dataclass(frozen=True)
 class Branch:
-    """What one branch does: for each round the number of tools that it asks for, and then its last words."""
+    """The script of one branch: for each round the number of tools that it requests, and then its last words."""
 
     rounds: tuple[int, ...] = (1,)
     words: int = 2
-    """How many chunks each of its answers has."""
+    """The number of chunks of each of its answers."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The branches of a graph; after them one node speaks for all."""
+    """The branches of a graph. After them, one node speaks for all."""
 
     branches: tuple[Branch, ...] = (Branch(), Branch())
     kind: str = "agents"
 
 
 class Cut(Exception):
-    """What breaks a run."""
+    """The exception that breaks a run."""
 
 
 class Fuse:
-    """Breaks whatever passes it, once it is blown."""
+    """A fuse: `check` raises once it is blown."""
 
     def __init__(self) -> None:
         self.blown = False
@@ -71,7 +71,7 @@ class Fuse:
 
 
 class Voice(Recording):
-    """A model of one branch, which gives way to the other branches after each chunk."""
+    """The model of one branch, which lets the other branches run after each chunk."""
 
     fuse: Any = None
 
@@ -92,7 +92,7 @@ def _said(name: str, number: int, count: int) -> list[str]:
 
 
 def voice_of(name: str, branch: Branch, fuse: Fuse) -> Voice:
-    """The model that says what a branch says. No two chunks of a graph have the same text, no two calls the same id."""
+    """Return the model of a branch. No two chunks of a graph have the same text, and no two calls the same id."""
     voice = Voice(fuse=fuse)
     scripts: list[list[Any]] = []
     for number, tools in enumerate(branch.rounds):
@@ -104,7 +104,7 @@ def voice_of(name: str, branch: Branch, fuse: Fuse) -> Voice:
 
 
 def tool_of(fuse: Fuse, *, is_async: bool) -> Any:
-    """The tool that all branches use."""
+    """Return the tool that all branches use."""
 
     @tool("work")
     async def work(what: str) -> str:
@@ -143,14 +143,14 @@ class Program:
         self.graph = self._build().compile(checkpointer=saver, name="branches")
 
     def say_fine(self) -> None:
-        """From now on each model says one word, and keeps what it is asked."""
+        """Let each model say one word from now on, and keep what it is asked."""
         self.fuse.blown = False
         for voice in (*self.voices, self.last):
             voice.say(words("fine"))
             voice.seen.clear()
 
     def asked(self) -> list[list[Any]]:
-        """All that the models were asked."""
+        """All requests to the models."""
         return [one for voice in (*self.voices, self.last) for one in voice.seen]
 
     def _build(self) -> Any:
@@ -205,7 +205,7 @@ class Program:
         return self._node(speak, aspeak)
 
     def _going_on(self, place: int, voice: Voice) -> Any:
-        """A node that speaks, and goes to itself until its branch has said all."""
+        """Return a node that speaks, and goes to itself until its branch has said all."""
 
         def then(said: Any) -> Any:
             goes_on = voice.turn < len(voice.scripts)
@@ -220,7 +220,7 @@ class Program:
         return self._node(go, ago)
 
     def _looping(self, voice: Voice) -> Any:
-        """One plain node, which calls its model and its tools until it has done."""
+        """Return a plain node that calls its model and its tools until its branch is done."""
         tools = ToolNode(self.tools)
 
         async def aloop(state: Any, config: RunnableConfig) -> Any:
@@ -246,7 +246,8 @@ class Program:
 
 
 class Heard(BaseCallbackHandler):
-    """Hears what the journal hears, and says what the user was shown and which tools have finished."""
+    """A handler that gets the same callbacks as the journal, and knows what the user was shown and which tools have
+    finished."""
 
     run_inline = True
 
@@ -262,7 +263,7 @@ class Heard(BaseCallbackHandler):
 
 
 class Cutter:
-    """Counts the events that a journal is given, and cuts when it has been given so many."""
+    """A counter of the events that a journal gets, which cuts the run at a given event."""
 
     def __init__(self, journal: RunJournal, at: int, cut: Callable[[], object]) -> None:
         self.count = 0
@@ -277,7 +278,7 @@ class Cutter:
         core_of(journal).appender.add = counting  # type: ignore[method-assign]
 
     def stop_counting(self) -> None:
-        """What comes now is not part of the run that is cut."""
+        """Stop counting: later events are not part of the run that is cut."""
         self.count = 1_000_000
 
 
@@ -285,23 +286,24 @@ class Cutter:
 
 
 def is_answered(messages: Sequence[Any]) -> None:
-    """As a provider wants it: behind each request stand its results, each once, and a result stands nowhere else."""
+    """Return whether a provider would accept the messages: each request has its results directly behind it, once, and no
+    result stands elsewhere."""
     place = 0
     while place < len(messages):
         message = messages[place]
-        assert message.type != "tool", f"a result without its request at {place}: {told(messages)}"
+        assert message.type != "tool", f"a result without its request at {place}: {formatted(messages)}"
         place += 1
         asked = {str(request.id) for request in requests(message)}
         while asked:
             result = messages[place] if place < len(messages) else None
             id = getattr(result, "tool_call_id", None)
-            assert id in asked, f"{asked} are open at {place}: {told(messages)}"
+            assert id in asked, f"{asked} are open at {place}: {formatted(messages)}"
             asked.discard(str(id))
             place += 1
 
 
-def told(messages: Sequence[Any]) -> list[str]:
-    """For the report of a failure."""
+def formatted(messages: Sequence[Any]) -> list[str]:
+    """Format messages for the report of a failure."""
     return [
         f"{one.type}{'~' if is_partial(one) else '*' if is_synthetic(one) else ''}"
         f"[{one.tool_call_id if one.type == 'tool' else ''}] {one.text} {[request.id for request in requests(one)]}"
@@ -310,21 +312,24 @@ def told(messages: Sequence[Any]) -> list[str]:
 
 
 def check(messages: Sequence[Any], heard: Heard, *, asked: Sequence[str] = ("hi",), ahead: int = 0) -> None:
-    """The thread holds what was asked, every word that was shown and every real result, each once and in order. `ahead`: how
-    many results the journal may have that nobody else has heard of: a kill may come between the two."""
+    """Assert that the thread holds the question, every shown word and every real result, each once and in order.
+
+    `ahead`: how many results only the journal may have, because a kill may come between its write and that of another
+    observer.
+    """
     is_answered(messages)
     ids = [one.id for one in messages]
-    assert len(set(ids)) == len(ids), told(messages)
-    assert [one.text for one in messages if one.type == "human"] == list(asked), told(messages)
+    assert len(set(ids)) == len(ids), formatted(messages)
+    assert [one.text for one in messages if one.type == "human"] == list(asked), formatted(messages)
     said = [one.text for one in messages if one.type == "ai"]
     for text in heard.words.values():
         for word in text.split():
-            assert sum(one.split().count(word) for one in said) == 1, f"{word!r}: {told(messages)}"
-        assert any(one.startswith(text.rstrip()) for one in said), f"{text!r} was torn: {told(messages)}"
+            assert sum(one.split().count(word) for one in said) == 1, f"{word!r}: {formatted(messages)}"
+        assert any(one.startswith(text.rstrip()) for one in said), f"{text!r} was cut apart: {formatted(messages)}"
     results = {one.tool_call_id: one for one in messages if one.type == "tool"}
     for id, content in heard.results.items():
-        assert id in results, f"the result of {id} is missing: {told(messages)}"
-        assert results[id].text == content, f"not the real result of {id}: {told(messages)}"
+        assert id in results, f"the result of {id} is missing: {formatted(messages)}"
+        assert results[id].text == content, f"not the real result of {id}: {formatted(messages)}"
     known = [id for id, one in results.items() if not is_synthetic(one) and id not in heard.results]
-    assert len(known) <= ahead, f"{known} had no result: {told(messages)}"
+    assert len(known) <= ahead, f"{known} had no result: {formatted(messages)}"
     assert all(results[id].text == f"result of {id}" for id in known)

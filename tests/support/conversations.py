@@ -1,10 +1,10 @@
-"""Conversations that are cut off, and what has to be left of them.
+"""Conversations that are cut off, and what must be left of them.
 
-What is left is said in a few letters, one line for each message:
+`story` writes what is left in a few letters, one line for each message:
 
-    U hi                 a user's message          A hello               an answer
-    A Looking. (c1,c2)   one that asks for tools   A~ one two            what was left of one that was cut off
-    T(c1) quick 1        the result of a tool      T*(c2) started        an answer that was made up, and what it says of c2
+    U hi                 a user's message              A hello          an answer
+    A Looking. (c1,c2)   an answer with tool calls     A~ one two       the partial answer of a cut-off
+    T(c1) quick 1        the result of a tool          T*(c2) started   a synthetic result, and what it says of c2
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from langchain_runjournal import RunJournal, attach, errors, is_partial, is_synt
 from tests.support.agents import Scripted
 
 PATIENCE = 30.0
-"""In seconds: how long to wait for what happens at once, unless something is broken."""
+"""Seconds to wait for what happens at once, unless there is a bug."""
 
 
 # --- what is left -----------------------------------------------------------------------------------------------------
 
 
 def story(messages: Sequence[Any]) -> list[str]:
-    """The messages in a few letters; without those of the system, which are an agent's own."""
+    """Return the messages in a few letters, without system messages, which an agent adds itself."""
     return [_line(message) for message in messages if message.type != "system"]
 
 
@@ -69,11 +69,11 @@ def _line(message: Any) -> str:
         case "ai":
             calls = ",".join(call["id"] for call in message.tool_calls + message.invalid_tool_calls)
             return f"A{'~' if is_partial(message) else ''} {message.text}{f'({calls})' if calls else ''}"
-    raise AssertionError(f"nobody has said {message!r}")
+    raise AssertionError(f"no event has said {message!r}")
 
 
 async def end_of(journal: RunJournal, run_id: str) -> None:
-    """Wait until a run is over, and its thread settled."""
+    """Wait until a run is over and its thread settled."""
 
     async def follow() -> None:
         async for _ in journal.afollow(run_id):
@@ -83,7 +83,7 @@ async def end_of(journal: RunJournal, run_id: str) -> None:
 
 
 async def until_said(journal: RunJournal, run_id: str, kind: str, times: int = 1) -> None:
-    """Wait until a run that goes on has said something that often."""
+    """Wait until a running run has said something so many times."""
 
     async def follow() -> None:
         left = times
@@ -97,7 +97,7 @@ async def until_said(journal: RunJournal, run_id: str, kind: str, times: int = 1
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Let the others work until something is true for which there is no event."""
+    """Let the other tasks work until a condition holds that no event announces."""
     give_up = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < give_up
@@ -105,7 +105,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def the_rest() -> None:
-    """Let all that still goes on come to its end, so that nobody closes the loop on it."""
+    """Let all running tasks end, so that the loop is not closed on one of them."""
     gc.collect()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
@@ -114,10 +114,10 @@ async def the_rest() -> None:
 
 @contextmanager
 def collected_here() -> Iterator[None]:
-    """Garbage is collected only where a test asks for it, and at the end.
+    """Collect garbage only where a test asks for it, and at the end.
 
-    To close a stream that is garbage, LangGraph waits for its nodes: for ever, and inside of the collector, which then
-    never runs again, if that happens in the thread of one of these nodes.
+    To close a stream that is garbage, LangGraph waits for its nodes. If that happens in the thread of one of these nodes, it
+    waits for ever, inside of the garbage collector, which then never runs again.
     """
     gc.disable()
     try:
@@ -128,7 +128,7 @@ def collected_here() -> Iterator[None]:
 
 
 class Loud(logging.Handler):
-    """Collects what is only ever logged: a callback that fails breaks nobody's run, but is a mistake all the same."""
+    """A handler that collects log records: a failing callback breaks no run, but is a bug all the same."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -141,7 +141,7 @@ class Loud(logging.Handler):
 
 @contextmanager
 def nothing_is_wrong() -> Iterator[None]:
-    """No callback fails in here, and nothing that we do."""
+    """Assert that in this block no callback fails and this package logs no warning."""
     loud = Loud()
     loggers = [logging.getLogger(name) for name in ("langchain_runjournal", "langchain_core", "asyncio")]
     for logger in loggers:
@@ -158,14 +158,14 @@ def nothing_is_wrong() -> Iterator[None]:
 
 
 class Gate:
-    """Where a model or a tool waits, in a loop or in a thread, until somebody opens. It may then fail."""
+    """A gate at which a model or a tool waits, in a loop or in a thread, until a test opens it. It may then fail."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
         self.reached = asyncio.Event()
         self._open = asyncio.Event()
         self.held = threading.Event()
-        """The same as `reached`, for those who have no loop."""
+        """The same as `reached`, for code without a loop."""
         self._open_here = threading.Event()
 
     async def apass(self) -> None:
@@ -182,7 +182,7 @@ class Gate:
         self._fail()
 
     def open(self) -> None:
-        """Let go on whoever waits. On the thread of the loop, if there is one."""
+        """Release all that wait. If there is a loop, call this on its thread."""
         self._open.set()
         self._open_here.set()
 
@@ -192,13 +192,13 @@ class Gate:
 
 
 class Recording(Scripted):
-    """Keeps what it is asked."""
+    """A model that keeps what it is asked."""
 
     seen: list[list[Any]] = Field(default_factory=list)
     scripts: list[list[Any]] = Field(default_factory=list)
 
     def say(self, *scripts: list[Any]) -> None:
-        """From now on."""
+        """Set the answers from now on."""
         self.scripts, self.turn = list(scripts), 0
 
     def _stream(self, messages: Any = (), *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
@@ -218,7 +218,7 @@ class Recording(Scripted):
 
 
 def tools_of(gate: Gate) -> list[Any]:
-    """One that is quick, and one that waits at the gate."""
+    """Return a quick tool, and tools that wait at the gate."""
 
     @tool
     async def quick(x: int) -> str:
@@ -241,7 +241,7 @@ def tools_of(gate: Gate) -> list[Any]:
 
 
 def blocking_tools_of(gate: Gate) -> list[Any]:
-    """The same, without a loop."""
+    """Return the same tools, for graphs without a loop."""
 
     @tool
     def quick(x: int) -> str:
@@ -261,7 +261,7 @@ def blocking_tools_of(gate: Gate) -> list[Any]:
 
 
 class Hooks(AgentMiddleware):
-    """Steps of its own around everything, which are tasks of the graph, with routers between them."""
+    """A middleware with a step around everything: its steps are tasks of the graph, with routers between them."""
 
     def before_agent(self, state: Any, runtime: Any) -> None:
         return None
@@ -277,7 +277,7 @@ class Hooks(AgentMiddleware):
 
 
 def build(kind: str, model: Recording, tools: list[Any], saver: Any, name: str | None = None) -> Any:
-    """A graph of one of the kinds; those in `SYNC_KINDS` are for calls without a loop."""
+    """Return a graph of one of the kinds; those in `SYNC_KINDS` are for calls without a loop."""
     name = name or kind.replace(" ", "_")
     match kind:
         case "agent" | "sync agent":
@@ -296,7 +296,8 @@ def build(kind: str, model: Recording, tools: list[Any], saver: Any, name: str |
 
 
 def _by_hand(model: Recording, tools: list[Any], *, is_async: bool = True) -> Any:
-    """As in the tutorials: all tools of an answer are one task. It hands on its config, as it has to on Python 3.10."""
+    """Return a graph as in the tutorials: all tools of an answer are one task. It passes on its config, as Python 3.10
+    requires."""
 
     async def amodel(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}
@@ -319,22 +320,22 @@ async def _given(saver: BaseCheckpointSaver[Any]) -> AsyncIterator[BaseCheckpoin
 
 
 def open_saver(memory: Any, path: str | None) -> AbstractAsyncContextManager[Any]:
-    """The one in memory, or one on a file."""
+    """Open a saver in memory, or one on a file."""
     return _given(memory) if path is None else AsyncSqliteSaver.from_conn_string(path)
 
 
 class Observer(BaseCallbackHandler):
-    """Sees the same callbacks as the journal, and keeps what the tests have to know from elsewhere than from us."""
+    """A handler that gets the same callbacks as the journal, and keeps what the tests must know from another source."""
 
     run_inline = True
 
     def __init__(self) -> None:
         self.results: dict[str, str] = {}
-        """What tools have given, by the number of the answer that asked, and the id of the call."""
+        """The results of tools, by the number of the answer that requested them, and the id of the call."""
         self.answers: list[str] = []
         """The texts of the model calls that are complete."""
         self.words = ""
-        """What the model has said since then."""
+        """The words of the model since then."""
 
     def on_tool_end(self, output: Any, **about: Any) -> None:
         self.results[f"{len(self.answers) - 1} {output.tool_call_id}"] = output.text
@@ -356,11 +357,12 @@ WILD_ENDINGS = (
 
 
 class Broken(Exception):
-    """What a model, a tool or a consumer raises when its time has come."""
+    """The exception that a model, a tool or a consumer raises when its time has come."""
 
 
 class Turn:
-    """One turn of a wild conversation: what is asked, what the model means to say, how it ends, and what was seen of it."""
+    """One turn of a wild conversation: the question, the model's script, the way in which it ends, and what was seen of
+    it."""
 
     def __init__(self, number: int, rng: random.Random, *, reuse: bool, calm: bool, names: Sequence[str]) -> None:
         self.number = number
@@ -368,21 +370,22 @@ class Turn:
         self.asked = rng.choice([f"question {number}", "again"])
         self.ending = "none" if calm else rng.choice(WILD_ENDINGS)
         self.at = int(2 ** rng.uniform(0, 9))
-        """At the how many-th tick it ends."""
+        """The number of the tick at which the turn ends."""
         self.by_loop = rng.random() < 0.5
-        """Whether the turns of the loop are ticks, or what the model and the tools do."""
+        """Whether iterations of the loop count as ticks, or the actions of the model and the tools."""
         self.chunks = rng.randint(1, 12)
-        """After how many chunks a consumer leaves."""
+        """The number of chunks after which a consumer leaves."""
         self.hops = [rng.randint(0, 6) for _ in range(rng.randint(1, 4))]
-        """For endings that come again: turns of the loop in between."""
+        """For endings that are repeated: the iterations of the loop in between."""
         self.late_at = rng.choice([20, 200, 600])
-        """At which tick of the loop the tools on threads may end, if the turn goes on that long; else behind it."""
+        """The tick of the loop at which the tools on threads may end, if the turn runs that long; otherwise they end after
+        it."""
         self.waits = rng.random() < 0.5
-        """Whether somebody waits for its end before the next turn begins."""
+        """Whether the test waits for the end of the turn before the next one begins."""
         self.mode = rng.choice(["messages", "updates", "values", "invoke", "messages"])
         self.durability = rng.choice(["sync", "async", "exit"])
         self.calls: list[dict[str, str]] = []
-        """For each answer: the tools that it asks for, by the ids of the calls."""
+        """The tools that each answer requests, by the ids of the calls."""
         self.texts: list[str] = []
         for answer in range(rng.randint(1, 3)):
             last = calm or rng.random() < 0.4 or answer == 2
@@ -402,9 +405,9 @@ class Turn:
         self.loops = 0
         self.struck = False
         self.answered = 0
-        """How many answers were complete when it ended."""
+        """The number of answers that were complete when the turn ended."""
         self.words = ""
-        """What the model had said since."""
+        """The words of the model since the last complete answer."""
         self.finished: set[str] = set()
         """The calls that had a result before the next turn began."""
         self.release = threading.Event()
@@ -416,7 +419,7 @@ class Turn:
         return f"{self.number}: {about} {'loop' if self.by_loop else 'step'} {self.chunks} waits={self.waits} {self.calls}"
 
     def tick(self, *, of_loop: bool = False) -> None:
-        """Something has happened. May raise, if it is what ends by an error."""
+        """Count an action. Raise if the turn ends with an error here."""
         self.loops += of_loop
         if self.loops == self.late_at:
             self.release.set()
@@ -430,14 +433,14 @@ class Turn:
             self.strike()
 
     def note(self) -> None:
-        """It ends here."""
+        """Note that the turn ends here."""
         if not self.struck:
             self.struck = True
             self.answered, self.words = len(self.observer.answers), self.observer.words
 
 
 class WildModel(BaseChatModel):
-    """Says what its turns are meant to say, and keeps what it is asked."""
+    """A model that says what its turns are meant to say, and keeps what it is asked."""
 
     turn: Any = None
     seen: list[list[Any]] = Field(default_factory=list)
@@ -473,8 +476,7 @@ class WildModel(BaseChatModel):
 
 
 class Wild:
-    """A conversation of a few turns, in which everything is left to chance; the same for the same seed, but for the order
-    in which threads are run."""
+    """A random conversation of a few turns. It is the same for the same seed, except for the order in which threads run."""
 
     def __init__(self, journal: RunJournal, seed: int, kinds: Sequence[str]) -> None:
         rng = random.Random(seed)
@@ -539,7 +541,7 @@ class Wild:
     async def converse(self) -> None:
         try:
             async with open_saver(InMemorySaver(), self.path) as saver:
-                # Of several in one journal, each with its own saver, none knows the threads of another.
+                # Several conversations share a journal, each with its own saver, and none knows the threads of another.
                 graph = build(self.kind, self.model, self.tools(), saver, f"wild-{self.thread_id}")
                 await self.through(attach(graph, self.journal))
         finally:
@@ -683,7 +685,7 @@ class Wild:
                 assert parts, "something stands before the first message"
                 parts[-1].append(message)
         assert [part[0].text for part in parts] == [turn.asked for turn in known], "user messages"
-        # What is asked stands in no checkpoint yet, and may get another id there.
+        # The question stands in no checkpoint yet, and may get another id there.
         ids = [message.id for message in (messages if asking is None else messages[:-1])]
         assert ids[: len(self.ids)] == self.ids, "the history has changed"
         self.ids = ids
@@ -716,7 +718,7 @@ class Wild:
             assert len(texts) == len(turn.texts) or "failing" in str(turn.calls), "it was complete"
         place = 0
         while place < len(part):
-            assert part[place].type == "ai", "a result answers nobody"
+            assert part[place].type == "ai", "a result answers no request"
             wanted = [call["id"] for call in part[place].tool_calls]
             given = part[place + 1 : place + 1 + len(wanted)]
             assert sorted(getattr(one, "tool_call_id", "") for one in given) == sorted(wanted), "a request has no answer"

@@ -11,7 +11,8 @@ Journals = Callable[..., RunJournal]
 
 
 def begin(journal: RunJournal, run_id: str, thread_id: str = "t", graph: str | None = "agent", **metadata: Any) -> None:
-    """A run that is asked "<id>?" and has said "<id> ", by an attached graph of this name, or recorded by a handler only."""
+    """Append a run that was asked "<id>?" and has said "<id> ", of an attached graph of this name, or recorded by a handler
+    only."""
 
     def put(kind: Any, data: dict[str, Any], call_id: str | None = None) -> None:
         journal.append(Event(run_id=run_id, kind=kind, data=data, call_id=call_id))
@@ -26,7 +27,7 @@ def begin(journal: RunJournal, run_id: str, thread_id: str = "t", graph: str | N
 
 
 def leave(journals: Journals, *run_ids: str, thread_id: str = "t", graph: str | None = "agent", **options: Any) -> None:
-    """Such runs, one after the other, of a process that is gone. `options`: of its journal."""
+    """Append such runs, one after the other, of a process that has ended. `options`: those of its journal."""
     journal = journals(**options)
     for run_id in run_ids:
         begin(journal, run_id, thread_id, graph)
@@ -34,5 +35,5 @@ def leave(journals: Journals, *run_ids: str, thread_id: str = "t", graph: str | 
 
 
 def words_of(*run_ids: str) -> list[str]:
-    """What a thread holds of such runs when they are settled, as `shown` tells it."""
+    """Return what a thread holds of such runs when they are settled, as `shown` formats it."""
     return [line for run_id in run_ids for line in (f"U+ {run_id}?", f"A~ {run_id} ")]
