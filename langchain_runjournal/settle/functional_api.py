@@ -105,7 +105,7 @@ def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
 
 
 def _is_class(found: Any) -> bool:
-    """Return whether a type is a class. On Python 3.10, `list[str]` claims to be one."""
+    """Return whether a type is a class. On Python 3.10, `list[str]` is an instance of `type` as well."""
     return isinstance(found, type) and typing.get_origin(found) is None
 
 

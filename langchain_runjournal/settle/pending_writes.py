@@ -172,7 +172,7 @@ class WriteDrain:
         self._pending_writes, self._thread_id = pending, thread_id
         self._here = here
         """The loop that cannot iterate, because the caller is on it and blocks it."""
-        self._turning = (running,)
+        self._running_loop = (running,)
         """A running loop, on which a first write may be about to begin."""
         self._deadline = float("inf") if timeout is None else time.monotonic() + timeout
         self.quiet = False
@@ -190,7 +190,7 @@ class WriteDrain:
                 yield [write.over for write in writes], min(left, _PATIENCE)
                 continue
             # The next write may follow one that it has awaited: LangGraph chains them. Watch some iterations of their loops.
-            loops = {*pending.loops(thread_id), *self._turning} - {self._here}
+            loops = {*pending.loops(thread_id), *self._running_loop} - {self._here}
             watches = [_LoopWatch(pending, thread_id, loop) for loop in loops if loop is not None]
             began = time.monotonic()
             while under_way := [watch.over for watch in watches if watch.is_under_way()]:

@@ -58,7 +58,7 @@ class Recovery:
         return found
 
     def _recover_thread(self, runs: list[Run], adopt: bool) -> Effects[list[Settlement]]:
-        """Settle the runs of one thread, oldest first. Behind a run that another process works on, leave the others."""
+        """Settle the runs of one thread, oldest first. Leave the runs behind one that another process settles."""
         found: list[Settlement] = []
         first: Run | None = None
         for run in runs:

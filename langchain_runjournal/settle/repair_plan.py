@@ -102,7 +102,7 @@ def plan_repair(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> 
 
 
 def _stale(thread: Sequence[Any], moves: set[int]) -> set[int]:
-    """Return the synthetic results whose real results move to their place: a provider accepts one result for a request."""
+    """Return the places of synthetic results whose real results move there: a provider accepts one result for a request."""
     moved = {thread[place].tool_call_id for place in moves}
     copies = walk(thread).duplicates if moved else ()
     return {at for at in copies if origin_of(thread[at]) == "synthetic" and thread[at].tool_call_id in moved}

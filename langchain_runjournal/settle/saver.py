@@ -234,7 +234,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             logger.exception("could not report a checkpoint to the journal")
 
     def is_same(self, other: object) -> bool:
-        """Return whether two savers are one to their users: LangGraph makes copies of its own."""
+        """Return whether two savers count as the same one: LangGraph makes copies of its own."""
         return isinstance(other, JournalSaver) and self._pending_writes is other._pending_writes
 
     def drained(self, thread_id: str, timeout: float | None) -> bool:
