@@ -9,7 +9,7 @@ from .capture.because import because
 from .errors import RunJournalError
 from .events import Event, Run, RunStatus
 from .journal.run_journal import RunJournal
-from .journal.spool_recovery import SpoolReport
+from .journal.spool_import import SpoolReport
 from .messages.frontend import mark_partial
 from .messages.loading import is_partial, is_synthetic
 
@@ -50,11 +50,13 @@ __all__ = [
     "start_run",
 ]
 
-# `import *` takes every name of these; who asks for this one without the extra `agent` is told what to install.
+# `import *` imports every name in `__all__`, so `ToolPairGuard` stands there only if it can be imported. Without the extra
+# `agent`, an import of that name raises an error that says what to install.
 if find_spec("langchain") is not None:
     __all__ += ["ToolPairGuard"]
 
-# Not before it is asked for: LangGraph takes half a second to import, and who only reads a journal does not need it.
+# Imported at the first use, because importing LangGraph takes half a second, and a program that only reads a journal does
+# not need LangGraph.
 _LATER = {
     "JournalCallbackHandler": "capture.handler",
     "JournalSaver": "settle.saver",

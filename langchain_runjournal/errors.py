@@ -35,6 +35,7 @@ __all__ = [
     "NotADatabase",
     "NotAttachable",
     "NothingToResume",
+    "RedactionFailed",
     "RequestRefused",
     "RunAbandoned",
     "RunAtWork",
@@ -44,6 +45,7 @@ __all__ = [
     "ScriptEnded",
     "SeqGap",
     "SettlementTimeout",
+    "SpoolDirUnusable",
     "SpoolUnusable",
     "StopTimeout",
     "StoreClosed",
@@ -210,6 +212,11 @@ class SpoolUnusable(RunJournalError):
     journal, and has "-spool-" in its name."""
 
 
+class SpoolDirUnusable(RunJournalError):
+    """No spool can be kept in {path}: {reason}. Give `spool_dir` an existing directory on a disk of this machine that this
+    process may write to."""
+
+
 class JournalClosed(RunJournalError):
     """The journal {url} is closed. {refused:event} came after that and {refused:was|were} not stored. Open a new
     RunJournal, and close it only when the runs that write to it have ended."""
@@ -230,6 +237,11 @@ class EventsLost(WriteFailed):
     """The journal {url} could not take {lost:event}, and {lost:it is|they are} lost. The log has the reason for each. Give
     `RunJournal.append` an `Event`, with a `str` as its run_id. If this package appended the event itself, report it with
     that log."""
+
+
+class RedactionFailed(RunJournalError):
+    """The redaction of the journal {url} failed {failed:time}, at last with {reason}. The journal stored the events without
+    the texts that it was called with. Give `RunJournal(redact=...)` a function that takes every text."""
 
 
 class FlushTimeout(RunJournalError, TimeoutError):

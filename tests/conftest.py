@@ -29,6 +29,13 @@ def db(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def journal() -> Iterator[RunJournal]:
+    """Yield a journal in memory. A module whose tests need another one defines its own."""
+    with RunJournal(":memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
 def journals(db: Path) -> Iterator[Callable[..., RunJournal]]:
     """Opens journals on one file, and closes those that are still open."""
     opened: list[RunJournal] = []

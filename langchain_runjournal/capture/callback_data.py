@@ -1,7 +1,7 @@
-"""Pure: what LangChain says in its callbacks -> the data of events.
+"""Pure: the arguments of LangChain's callbacks -> the data of events.
 
-Rule: the shapes of LangChain's callback arguments are known here and nowhere else. Nothing that is given here is changed or
-kept, since chunks and messages are shared with the consumer: what comes out is written down before the callback returns.
+Rule: no other module knows the shapes of LangChain's callback arguments. This module neither changes nor keeps what it is
+given, since the consumer has the same chunks and messages: what it returns is recorded before the callback returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..messages.message_data import Data, message_data, text_message
 
 
 def response_data(response: Any, call_id: str) -> Data:
-    """What `on_llm_end` says: the whole message, and the other candidates if there were any."""
+    """Return what `on_llm_end` reports: the whole message, and the other candidates if there were any."""
     generations = response.generations[0] if response.generations else []
     messages = []
     for generation in generations:
@@ -31,19 +31,19 @@ def response_data(response: Any, call_id: str) -> Data:
 
 
 def _old_usage(output: Any) -> Data | None:
-    """The usage as plain text models report it."""
-    told = output.get("token_usage") if isinstance(output, Mapping) else None
-    if not isinstance(told, Mapping) or not told:
+    """Return the usage as plain text models report it, or None."""
+    reported = output.get("token_usage") if isinstance(output, Mapping) else None
+    if not isinstance(reported, Mapping) or not reported:
         return None
     names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
-    return {ours: told[theirs] for theirs, ours in names.items() if isinstance(told.get(theirs), int)} or None
+    return {ours: reported[theirs] for theirs, ours in names.items() if isinstance(reported.get(theirs), int)} or None
 
 
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
 def input_messages(inputs: Any) -> list[Any] | None:
-    """The messages in what a chain was called with, as LangChain would read them; None if it speaks of none."""
+    """Return the messages in the input of a chain, as LangChain would read them, or None if the input has no messages."""
     if type(inputs).__name__ == "Command":
         inputs = inputs.update
     if isinstance(inputs, Mapping) or hasattr(inputs, "messages"):
@@ -63,23 +63,23 @@ def input_messages(inputs: Any) -> list[Any] | None:
     try:
         return [message_data(message) for message in convert_to_messages(inputs)]
     except (ValueError, TypeError, RuntimeError, AttributeError, LookupError):
-        return None  # a list of something else
+        return None  # the list holds something else than messages
 
 
 def newest(messages: Sequence[Data]) -> list[Data]:
-    """The messages after the model's last word."""
-    said = [place for place, message in enumerate(messages) if message["type"] == "ai"]
-    return list(messages[said[-1] + 1 :] if said else messages)
+    """Return the messages after the last AI message."""
+    answers = [place for place, message in enumerate(messages) if message["type"] == "ai"]
+    return list(messages[answers[-1] + 1 :] if answers else messages)
 
 
 def name_of(serialized: Any, about: Mapping[str, Any]) -> str | None:
-    """What a chain or a tool is called."""
+    """Return the name of a chain or a tool."""
     name = about.get("name") or (serialized.get("name") if isinstance(serialized, dict) else None)
     return None if name is None else str(name)
 
 
 def model_name(serialized: Any, metadata: Mapping[str, Any], params: Any) -> str:
-    """What the model is called, from whichever place says it."""
+    """Return the name of the model, from the first argument that contains it."""
     params = params if isinstance(params, Mapping) else {}
     serialized = serialized if isinstance(serialized, Mapping) else {}
     path = serialized.get("id")
@@ -97,18 +97,19 @@ def model_name(serialized: Any, metadata: Mapping[str, Any], params: Any) -> str
 
 
 def place_of(metadata: Mapping[str, Any]) -> Data:
-    """Where in a graph something happens."""
+    """Return the place of a call in a graph: its node, checkpoint namespace and superstep."""
     names = {"langgraph_node": "node", "langgraph_checkpoint_ns": "checkpoint_ns", "langgraph_step": "step"}
     return {ours: metadata[theirs] for theirs, ours in names.items() if metadata.get(theirs) is not None}
 
 
 def is_helper(metadata: Mapping[str, Any], tags: Iterable[str]) -> bool:
-    """Whether a model call serves the program and not the user: summarising, choosing tools, or marked as not to stream."""
+    """Return whether a model call serves the program and not the user: it summarises, chooses tools, or is tagged not to
+    stream."""
     return bool(metadata.get("lc_source")) or "nostream" in tags or "langsmith:nostream" in tags
 
 
 def interrupt_data(event: Any) -> Data:
-    """What `on_interrupt` says."""
+    """Return what `on_interrupt` reports."""
     interrupts = [{"id": getattr(one, "id", None), "value": getattr(one, "value", one)} for one in event.interrupts]
     return {"interrupts": interrupts, "reason": event.status, "checkpoint_id": event.checkpoint_id}
 
@@ -117,7 +118,7 @@ def interrupt_data(event: Any) -> Data:
 
 
 def error_text(error: BaseException) -> str:
-    """The error in one line, as it would be shown."""
+    """Return the type and the text of an error in one line, as a user would see it."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - the str of a user's exception may do anything
@@ -126,19 +127,20 @@ def error_text(error: BaseException) -> str:
 
 
 def is_abort(error: BaseException) -> bool:
-    """Whether it says that somebody left or stopped, and not that something went wrong."""
+    """Return whether an exception means that a run was stopped or left, and not that something went wrong."""
     return not isinstance(error, Exception) or "CancelledError" in _names(error)
 
 
 def is_bubbling(error: BaseException) -> bool:
-    """Whether it is LangGraph's way to say something else than an error: an interrupt, a command to the parent."""
+    """Return whether LangGraph raises this exception for something else than an error: an interrupt, or a command to the
+    parent."""
     return "GraphBubbleUp" in _names(error)
 
 
 def ending(error: BaseException | None, asked: str | None, *, from_within: bool = False) -> Data:
-    """Status, cause and error of a run that ended with `error`, after it was `asked` to stop for some cause, or not.
+    """Return status, cause and error of a run that ended with `error`. `asked` is the cause of a stop request, or None.
 
-    `from_within`: the error was seen in a node before, and so is no time limit of the graph itself.
+    `from_within`: a node has raised the error before, so it is not a time limit of the graph itself.
     """
     if error is None:
         return {"status": "completed"}
@@ -146,7 +148,7 @@ def ending(error: BaseException | None, asked: str | None, *, from_within: bool 
     if asked is not None and (cause is not None or is_abort(error)):
         cause = asked
     if cause is not None:
-        # How LangGraph Server cancels a run that is to be as if it had never been.
+        # LangGraph Server cancels a run with this exception before it removes the run as if it had never been.
         rolled_back = any(type(one).__name__ == "UserRollback" for each in _cancellations(error) for one in each.args)
         return {"status": "interrupted", "cause": cause} | ({"rolled_back": True} if rolled_back else {})
     return {"status": "failed", "error": error_text(error)}
@@ -155,12 +157,12 @@ def ending(error: BaseException | None, asked: str | None, *, from_within: bool 
 def _cause(error: BaseException, from_within: bool) -> str | None:
     names = _names(error)
     if "CancelledError" in names:
-        said = _said_by_who_cancelled(error)
-        if said in CAUSES:
-            return said
-        # anyio, and so every web server, says who cancelled; asyncio does not, and a Stop button is the rule.
-        if "cancel scope" in said:
-            return "timeout" if "deadline" in said else "disconnect"
+        message = _cancel_message(error)
+        if message in CAUSES:
+            return message
+        # anyio, and so every web server, names itself in the message; asyncio has no message, and is usually a Stop button.
+        if "cancel scope" in message:
+            return "timeout" if "deadline" in message else "disconnect"
         return "stop"
     if isinstance(error, GeneratorExit):
         return "disconnect"
@@ -173,17 +175,18 @@ def _cause(error: BaseException, from_within: bool) -> str | None:
     return None if isinstance(error, Exception) else "stop"
 
 
-def _said_by_who_cancelled(error: BaseException) -> str:
-    """The message of a cancellation, as in `task.cancel("timeout")`, or "".
+def _cancel_message(error: BaseException) -> str:
+    """Return the message of a cancellation, as in `task.cancel("timeout")`, or "".
 
-    On Python 3.10, a task that waits for a cancelled one gets an exception without it, whose context has it.
+    On Python 3.10, a task that waits for a cancelled task gets an exception without the message; the context of that
+    exception has it.
     """
-    said = (one.args[0] for one in _cancellations(error) if one.args)
-    return next((one for one in said if isinstance(one, str)), "")
+    messages = (one.args[0] for one in _cancellations(error) if one.args)
+    return next((one for one in messages if isinstance(one, str)), "")
 
 
 def _cancellations(error: BaseException) -> Iterator[BaseException]:
-    """A cancellation, and those that it comes from."""
+    """Yield a cancellation, and the cancellations that it comes from."""
     cancelled: BaseException | None = error
     while cancelled is not None and "CancelledError" in _names(cancelled):
         yield cancelled
@@ -191,12 +194,12 @@ def _cancellations(error: BaseException) -> Iterator[BaseException]:
 
 
 def _names(error: BaseException) -> set[str]:
-    # By name: the classes live in modules that this one has no other use for, one of them in three versions.
+    # Compare names: no other code here needs the modules of these classes, and one of the classes exists in three versions.
     return {kind.__name__ for kind in type(error).__mro__}
 
 
 def add_usage(total: Data, usage: Mapping[str, Any]) -> None:
-    """Sum what a provider reported into `total`, details included."""
+    """Add the usage that a provider reported to `total`, details included."""
     for key, value in usage.items():
         if isinstance(value, Mapping):
             add_usage(total.setdefault(key, {}), value)

@@ -1,7 +1,8 @@
-"""Who calls: the attached graph whose run begins, with its thread and the checkpointer that LangGraph really uses for it.
+"""The caller of a run: the attached graph whose run begins, with its thread and the checkpointer that LangGraph uses for it.
 
-Rule: LangChain's callbacks say which run begins and not which graph, and what they say of the thread is inherited: inside
-of a node, it is that of the graph around. The graph itself stands right above the callback on the stack, with its config.
+Rule: LangChain's callbacks name the run that begins, but not its graph. The thread in their metadata is inherited: inside of
+a node, it is the thread of the graph around. The frame of the graph stands right above the callback on the stack, with its
+config.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from .graph_identity import Identity, identity
 if TYPE_CHECKING:
     from .thread_slots import ThreadSaver
 
-_NEAR: Final = 14
+_MAX_FRAMES: Final = 14
 TASK: Final = "__pregel_task_id"
-"""What the config of a graph has that runs as a task of another one, and so on that one's thread."""
+"""Key in the config of a graph that runs as a task of another graph, and so on the thread of that graph."""
 PREVIOUS: Final = "__previous__"
-"""The channel in which an entrypoint keeps what it saves for its next call."""
+"""Channel in which an entrypoint keeps what it saves for its next call."""
 ATTACHMENTS: Final = "_runjournal_attachments"
-"""The attribute of an attached graph that holds its attachments."""
+"""Attribute of an attached graph that holds its attachments."""
 INSIDE: Final = ("__pregel_read", TASK)
-"""What the config of a graph has that runs as a part of another one, and so on that one's thread."""
+"""Keys in the config of a graph that runs as a part of another graph, and so on the thread of that graph."""
 _INSIDE: Final = (
     "it runs as a part of another graph, which is not attached, on the thread of that one: attach the outermost graph"
 )
@@ -37,7 +38,7 @@ _NO_SAVER: Final = "the graph has no checkpointer: LangGraph keeps nothing of th
 
 
 class Attached(Protocol):
-    """What a graph is attached with. `settle/` implements this."""
+    """The attachment of a graph to a journal. `settle/` implements this."""
 
     journal: RunJournal
 
@@ -53,32 +54,32 @@ class Caller:
     saver: ThreadSaver | None
     checkpoint_id: str | None
     callbacks: Any
-    """Those of the call: the object itself, which LangGraph hands on to the checkpointer."""
+    """The callbacks of the call: the object itself, which LangGraph passes to the checkpointer."""
     names_its_run: bool
     """Whether the config of the call names the run."""
     problem: str | None = None
 
     def about(self) -> dict[str, str]:
-        """For the metadata of its run: which graph can settle it, or why none can."""
+        """Return metadata for its run: which graph can settle it, or why none can."""
         if self.problem is not None:
             return {PROBLEM: self.problem}
         return self.identity.to_metadata() if self.saver is not None else {}
 
     def is_given_other(self, inputs: Any) -> bool:
-        """Whether an input without messages is one that an entrypoint reads the user's words from. A resume is none; a
-        StateGraph has put what it was given into its state."""
+        """Return whether an entrypoint reads the user's words from an input without messages. It does not from a resume; a
+        StateGraph has put its input into its state."""
         return PREVIOUS in self.graph.channels and inputs is not None and type(inputs).__name__ != "Command"
 
 
 def attached_caller(journal: RunJournal) -> Caller | None:
-    """The graph that begins a run and calls us for that, if it is attached to this journal."""
-    asked = False
-    for frame in stack(_NEAR):
+    """Return the graph that begins a run and calls the handler for that, if it is attached to this journal."""
+    is_next = False
+    for frame in stack(_MAX_FRAMES):
         name = frame.f_code.co_name
-        if asked:
+        if is_next:
             graph = frame.f_locals.get("self")
             return _caller(graph, frame.f_locals, journal) if isinstance(graph, Pregel) else None
-        asked = name == "on_chain_start" and type(frame.f_locals.get("self")).__name__.endswith("CallbackManager")
+        is_next = name == "on_chain_start" and type(frame.f_locals.get("self")).__name__.endswith("CallbackManager")
     return None
 
 
@@ -88,7 +89,7 @@ def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journa
         return None
     config = called.get("config") or {}
     configurable = config.get("configurable") or {}
-    # Resolved by LangGraph before the callback; not all of its releases name it so.
+    # LangGraph resolves it before the callback; not all releases use this name for it.
     saver = called.get("checkpointer", graph.checkpointer)
     thread_id, problem = configurable.get("thread_id"), None
     if not is_utf8(str(thread_id)):
@@ -98,7 +99,7 @@ def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journa
     elif not isinstance(getattr(saver, "journal", None), RunJournal):
         saver, problem = None, None if thread_id is None else _NO_SAVER
     elif saver.journal is not journal:
-        saver = None  # attached to another journal as well, which settles its threads
+        saver = None  # the graph is attached to another journal as well, which settles its threads
     return Caller(
         attachment=attachment,
         graph=graph,

@@ -1,7 +1,8 @@
-"""What capture notes of answers that were cut off, and how the handler of an attached graph refuses their tool calls.
+"""What capture records of answers that were cut off, and how the handler of an attached graph refuses their tool calls.
 
-Rule: capture judges an answer when it has ended, by the deltas that it has written down. A tool that would run with cut
-arguments is refused where LangChain reports its start, before it runs: `ToolNode` makes the result of what is raised there.
+Rule: capture judges an answer when the answer has ended, by the deltas that it has recorded. The handler refuses a tool that
+would run with cut arguments when LangChain reports its start, before the tool runs: `ToolNode` makes the result from the
+exception.
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ if TYPE_CHECKING:
     from ..messages.tool_results import CallKnowledge
     from .recorder import Recorder
 
-_MOST: Final = 1_000
-"""How many such calls are remembered. They are answered at once, but for those that wait for a human."""
+_MAX_CALLS: Final = 1_000
+"""How many of these calls are remembered. The graph answers them at once, except those that wait for a human."""
 
 _RUNS_BACK: Final = 2
-"""How many runs of a thread may ask for what a new one takes up: the newest, and the new one itself."""
+"""How many runs of a thread may contain the requests that a new run resumes: the newest run, and the new one itself."""
 
 logger = logging.getLogger("langchain_runjournal")
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A call that does not run, as LangChain's parser has made it."""
+    """A tool call that does not run, as LangChain's parser has read it."""
 
     known: CallKnowledge
     name: str | None
     args: Any
 
     def is_meant_by(self, name: str | None, args: Any) -> bool:
-        """Whether a tool that is about to run is this call, and not another one under its id: a human has edited it, or an
-        id came again elsewhere. Arguments that somebody adds to those of the model (a user's id, say) make no other call."""
+        """Return whether a tool that is about to run is this call, and not another one with its id: a human has edited it,
+        or the id came again elsewhere. Arguments that the program adds to those of the model (for example a user's id) do
+        not make it another call."""
         if name is not None and self.name is not None and name != self.name:
             return False
         if not isinstance(args, Mapping) or not isinstance(self.args, Mapping):
@@ -54,8 +56,8 @@ class _Refused:
 
 
 class CutCalls:
-    """The calls that do not run, by their thread or, without one, by their run: a run that waits for a human is taken up by
-    another one."""
+    """The calls that do not run, by their thread or, without one, by their run: another run resumes a run that waits for a
+    human."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Refused] = {}
@@ -64,7 +66,8 @@ class CutCalls:
         return bool(self._known)
 
     def judge(self, node: Node, response: Any) -> Cut | None:
-        """Whether the answer of a model call was cut off. If so, its tool calls are refused from now on. Does not raise."""
+        """Return what was cut off of the answer of a model call, or None. If so, its tool calls are refused from now on.
+        Does not raise."""
         try:
             generations = response.generations[0] if response.generations else []
             message = getattr(generations[0], "message", None) if generations else None
@@ -84,17 +87,17 @@ class CutCalls:
         for call in (fields.get("tool_calls") or ()) if self._known else ():
             found = self._known.get((place, str(call.get("id"))))
             if found is not None and found.is_meant_by(call.get("name"), call.get("args")):
-                del self._known[place, str(call.get("id"))]  # made again, and not another call under its id
+                del self._known[place, str(call.get("id"))]  # the model asks for this very call again
         if cut is not None:
-            asked = {call.get("id"): call for call in fields.get("tool_calls") or ()}
+            requests = {call.get("id"): call for call in fields.get("tool_calls") or ()}
             for one in cut.calls:
-                args = (asked.get(one.id) or {}).get("args")
+                args = (requests.get(one.id) or {}).get("args")
                 self._known[place, str(one.id)] = _Refused(known_of(one.id, cut), one.name, args)
-        while len(self._known) > _MOST:
+        while len(self._known) > _MAX_CALLS:
             self._known.pop(next(iter(self._known)))
 
     def recall(self, journal: RunJournal, thread_id: str) -> None:
-        """Learn from the journal which calls of a thread do not run: a run takes up what another process has begun."""
+        """Learn from the journal which calls of a thread do not run: a run may resume what another process has begun."""
         for run in reversed(journal.runs(thread_id, limit=_RUNS_BACK)):
             for event in journal.read(run.run_id):
                 if event.kind == "llm.ai.response":
@@ -105,8 +108,9 @@ class CutCalls:
                         self._allow(_of_thread(thread_id), message["data"].get("additional_kwargs"))
 
     def allow(self, root: Root, messages: Iterable[Any]) -> None:
-        """A task has given these messages. Where a guard has marked an answer as cut off, it has decided which of its calls
-        run: those that it left without a result and that have come whole."""
+        """Allow the calls that run by a guard's decision, in messages that a task has returned. Where a guard has marked an
+        answer as cut off, it has decided which calls of the answer run: those that it left without a result and that arrived
+        whole."""
         for message in messages:
             self._allow(_place(root), getattr(message, "additional_kwargs", None))
 
@@ -116,7 +120,8 @@ class CutCalls:
                 self._known.pop((place, call.get("id")), None)
 
     def refused(self, root: Root, call_id: str, name: str | None, args: Any) -> CallKnowledge | None:
-        """What is known of a call that does not run; None if it may, also because it is not what the model asked for."""
+        """Return what is known of a call that does not run. Return None if it may run, also because it is not what the model
+        asked for."""
         found = self._known.get((_place(root), call_id))
         return found.known if found is not None and found.is_meant_by(name, args) else None
 
@@ -131,7 +136,7 @@ def _of_thread(thread_id: str) -> str:
 
 
 def keep(node: Node, delta: Mapping[str, Any], written: str) -> None:
-    """Keep what was `written` of a delta until the call has ended, if it speaks of tool calls."""
+    """Keep the JSON of a delta (`written`) until the call has ended, if the delta is about tool calls."""
     if is_of_calls(delta):
         node.raw.write(written)
 
@@ -140,13 +145,14 @@ class Refusing:
     """A handler that can refuse the start of a tool."""
 
     refuses_cut = False
-    """Whether it does. A handler that only records changes nothing."""
+    """Whether it refuses calls that were cut off. A handler that only records changes nothing."""
     _tracker: Tracker
     _capture: Recorder
 
     @property
     def raise_error(self) -> bool:
-        """Whether LangChain lets an exception of this handler through: it asks while it handles one. Only a refusal."""
+        """Whether LangChain lets an exception of this handler through: only a refusal. LangChain reads this while it handles
+        one."""
         return getattr(sys.exc_info()[1], "is_refusal", False)
 
     @raise_error.setter
@@ -154,7 +160,7 @@ class Refusing:
         raise AttributeError("raise_error is decided by the handler")
 
     def refused(self, serialized: Any, about: Mapping[str, Any]) -> CallKnowledge | None:
-        """Why the tool that LangChain reports in these words does not run; None if it may."""
+        """Return why the tool that LangChain reports with these arguments does not run, or None if it may run."""
         call_id, parent = about.get("tool_call_id"), about.get("parent_run_id")
         if not self.refuses_cut or call_id is None or parent is None:
             return None
@@ -164,10 +170,10 @@ class Refusing:
 
 
 def refusing(method: Callable[..., None]) -> Callable[..., None]:
-    """`on_tool_start` of a handler that can refuse."""
+    """Return `on_tool_start` for a handler that can refuse a tool."""
 
     @functools.wraps(method)
-    def asked(self: Refusing, serialized: Any, input_str: str, **about: Any) -> None:
+    def checked(self: Refusing, serialized: Any, input_str: str, **about: Any) -> None:
         known = self.refused(serialized, about)
         if known is not None:
             from ..guard.refusal import refusal
@@ -175,4 +181,4 @@ def refusing(method: Callable[..., None]) -> Callable[..., None]:
             raise refusal(known, str(name_of(serialized, about)), about.get("tool_call_id"), about.get("inputs"))
         method(self, serialized, input_str, **about)
 
-    return asked
+    return checked

@@ -1,4 +1,4 @@
-"""`JournalCallbackHandler`: what LangChain and LangGraph report, as events of a journal."""
+"""`JournalCallbackHandler`: what LangChain and LangGraph report, recorded as events of a journal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent, Graph
 from ..common.shared_values import Shared
 from ..errors import InvalidArgument
 from ..events import DELTA
-from ..events.encoding import encode_text, encode_value
+from ..events.encoding import encode_value
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
-from ..journal.spool import TEXT, VALUE
 from ..messages.answers import Answers, names_in
 from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
-from . import callback_data as _translate
+from . import callback_data
 from .call_tree import Node, key_of, stack
 from .calling_graph import Caller, attached_caller
 from .cut_calls import Refusing, keep, refusing
@@ -41,7 +40,8 @@ _T = TypeVar("_T")
 
 
 def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
-    """Whatever goes wrong with the record, the agent goes on; the journal's next barrier tells."""
+    """Return a callback that logs errors instead of raising them: the agent continues, and the journal's next barrier
+    raises."""
 
     @functools.wraps(method)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -55,39 +55,39 @@ def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
 
 
 class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
-    """Records in a journal whatever a LangChain or LangGraph run says and does. Drop it into
+    """Callback handler that records in a journal what a LangChain or LangGraph run says and does. Pass it in
     ``config={"callbacks": [JournalCallbackHandler(journal)]}``.
 
     A token is safe from `kill -9` before your code gets it. The run's id is that of its root, the one that you can give as
     ``config={"run_id": uuid}``; a model that is called without any chain around it is a run of its own. One handler serves
-    any number of runs, at the same time, in any number of threads and event loops; two of one journal on the same run
-    record it once. It never raises, never waits, and changes nothing that others see. A copy of it, also a deep one, is the
-    same handler.
+    any number of runs, at the same time, in any number of threads and event loops; two handlers of one journal on the same
+    run record it once. It never raises, never waits, and changes nothing that other code sees. A copy of it, also a deep
+    one, is the same handler.
 
     `capture_invoke`: make models stream inside ``invoke`` and ``ainvoke`` too, so that a Stop there keeps the text so far.
-    Without it, a call that is cut inside ``invoke`` has no text to keep, and nobody saw any. With it, LangChain calls the
-    model in another way, and your program may notice:
+    Without it, a call that is cut off inside ``invoke`` has no text to keep, and no user saw any. With it, LangChain calls
+    the model in another way, and your program may notice:
 
     - LangChain calls ``_stream`` instead of ``_generate``, and so the provider's streaming endpoint (unless the model has
-      none, or ``disable_streaming`` forbids it). An overridden ``_generate`` is bypassed: a mock of it is not called, and
-      the request of a `ChatOpenAI` goes to the network. Recorded requests (VCR cassettes) no longer match.
-    - `usage_metadata` is missing where the provider reports no usage in streams: on OpenAI-compatible endpoints, for one.
+      none, or ``disable_streaming`` forbids it). LangChain bypasses an overridden ``_generate``: it does not call a mock of
+      it, and the request of a `ChatOpenAI` goes to the network. Recorded requests (VCR cassettes) no longer match.
+    - `usage_metadata` is missing where the provider reports no usage in streams, for example on OpenAI-compatible endpoints.
       Other `response_metadata` may differ.
-    - With ``n=2``, the text of both candidates is merged into one message, which is stored as complete.
-    - Some fakes of LangChain raise: `GenericFakeChatModel`, for one, if its message has no text or has content blocks.
+    - With ``n=2``, LangChain merges the text of both candidates into one message, which the journal stores as complete.
+    - Some fakes of LangChain raise, for example `GenericFakeChatModel` if its message has no text or has content blocks.
     - With ``output_version="v1"``, content blocks have an `index`.
     - The id of a message is ``lc_run--<id>`` instead of ``lc_run--<id>-0``.
     - Other handlers get `on_llm_new_token`, and LangGraph runs nodes through ``stream``.
 
-    `answers`: which model calls answer the user, where a call is cut before its node has ended: the name of a node, a
+    `answers`: which model calls answer the user, where a call is cut off before its node has ended: the name of a node, a
     collection of names (each covers the nodes inside of it), or a function that gets a `ModelCall` and returns True for an
-    answer. The other calls of nodes are helpers: what is left of them never comes back. Without it, the journal goes by what
-    the node was seen to do before, by structured output and by the tag ``nostream``; a call of which nothing is known is an
-    answer.
+    answer. The other calls of nodes are helper calls: what is left of them never reaches the thread. Without `answers`, the
+    journal decides by what the node did in earlier runs, by structured output and by the tag ``nostream``; a call of which
+    it knows nothing is an answer.
     """
 
     run_inline = True
-    """On the thread that streams, in order, and before the consumer has the token."""
+    """True: LangChain calls the handler on the thread that streams, in order, and before the consumer has the token."""
     ignore_llm = False
     ignore_chat_model = False
     ignore_chain = False
@@ -108,9 +108,9 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         self._capture = recorder_of(journal)
         self._tracker = self._capture.tracker
         self.streaming: dict[int, Node] = {}
-        """The model calls whose tokens are written down here, until they are over."""
+        """The model calls whose tokens this handler records, until the calls are over."""
         if capture_invoke:
-            # LangChain and LangGraph ask for the class: where a handler is of this one, models stream.
+            # LangChain and LangGraph look at the class: models stream if a handler is of this one.
             self.__class__ = _InvokeCapturing
 
     def __repr__(self) -> str:
@@ -128,8 +128,8 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         tags: list[str] | None = None,
         **about: Any,
     ) -> Any:
-        """What a chunk adds, written down before anybody else has it."""
-        # For every token: as little as possible. What has the usual shape is told from the rest by these few looks.
+        """Record what a chunk adds, before any other code has the chunk."""
+        # This runs for every token and must do as little as possible. These few checks find the chunks of the usual shape.
         try:
             node = self.streaming[run_id.int]
             fields = chunk.message.__dict__
@@ -144,7 +144,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                     if content:
                         if not node.said:
                             node.spoke, node.said = True, not content.isspace()
-                        self._core.appender.add(node.run_id, node.id, DELTA, TEXT, encode_text(content))
+                        self._core.appender.record(node.run_id, node.id, DELTA, content)
                     return
                 short = short_json(content, calls)
                 if short is not None:
@@ -152,10 +152,10 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                         node.raw.write(short)
                     if not node.said:
                         node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
-                    self._core.appender.add(node.run_id, node.id, DELTA, VALUE, short)
+                    self._core.appender.record(node.run_id, node.id, DELTA, None, short)
                     return
         except (KeyError, AttributeError):
-            # A plain text model, a call that is over, or a shape that nobody has thought of.
+            # A plain text model, a call that is over, or an unknown shape.
             self._token(token, chunk, run_id)
             return
         except Exception:
@@ -169,7 +169,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         node = self.streaming.get(key_of(run_id))
         if node is None:
             refuse(self._tracker.nodes.get(key_of(run_id)))
-            return  # recorded by another handler, or as events
+            return  # another handler records the call, or this one records it as stream events
         fields = getattr(getattr(chunk, "message", None), "__dict__", None)
         if fields is None:
             text = getattr(chunk, "text", None) or token
@@ -180,7 +180,8 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
 
     @_never_raises
     def on_stream_event(self, event: Any, *, run_id: UUID, **about: Any) -> Any:
-        """The other way in which models stream. A call that speaks both ways is recorded in this one."""
+        """Record what an event adds, in the other way in which models stream. A call that uses both ways is recorded in this
+        one."""
         node = self._tracker.nodes.get(key_of(run_id))
         refuse(node)
         if node is None or node.owner is not self:
@@ -190,7 +191,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             node.on_events = True
             self.streaming.pop(node.key, None)
             if node.spoke:
-                # A model that reports its tokens by itself has told us of the first one already.
+                # A model that reports its tokens by itself has reported the first one already.
                 data["restart"] = True
         self._delta(node, data)
 
@@ -205,22 +206,22 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             node.metadata = copy.deepcopy(data["metadata"])
         if "usage" in data:
             node.usage = node.usage or {}
-            _translate.add_usage(node.usage, data["usage"])
+            callback_data.add_usage(node.usage, data["usage"])
         if not node.root.muted:
             written = encode_value(DELTA, data)
             keep(node, data, written)
-            self._core.appender.add(node.run_id, node.id, DELTA, VALUE, written)
+            self._core.appender.record(node.run_id, node.id, DELTA, data, written)
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
     @_never_raises
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A chat model is called."""
+        """Record that a program calls a chat model."""
         self._model(serialized, messages[0] if messages else [], run_id, about)
 
     @_never_raises
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A plain text model is called."""
+        """Record that a program calls a plain text model."""
         try:
             self._model(serialized, prompts[0] if prompts else "", run_id, about)
         finally:
@@ -228,72 +229,72 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
 
     @_never_raises
     def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A model call is complete."""
+        """Record that a model call is complete."""
         self._over(run_id, self._capture.respond, response)
 
     @_never_raises
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
-        """A model call has failed, or was cut off in one of the ways that LangChain tells of."""
+        """Record that a model call has failed, or was cut off in one of the ways that LangChain reports."""
         self._over(run_id, self._capture.fail, error, error)
 
     @_never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A chain, a graph or a task of a graph begins."""
-        name, caller = _translate.name_of(serialized, about), attached_caller(self.journal)
-        told = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
-        self._begin(name, run_id, about, told, caller)
+        """Record that a chain, a graph or a task of a graph begins."""
+        name, caller = callback_data.name_of(serialized, about), attached_caller(self.journal)
+        record = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
+        self._begin(name, run_id, about, record, caller)
 
     @_never_raises
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A chain has ended well."""
+        """Record that a chain has ended well."""
         self._over(run_id, self._capture.finish, outputs)
 
     @_never_raises
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
-        """A chain has failed, or was cancelled, or left."""
+        """Record that a chain has failed, or was cancelled, or was left."""
         self._over(run_id, self._capture.break_off, error, error)
 
     @_never_raises
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
-        """A retriever is to the journal what any other chain is."""
-        self._begin(_translate.name_of(serialized, about), run_id, about, lambda node: None)
+        """Record that a retriever begins. To the journal, it is a chain like any other."""
+        self._begin(callback_data.name_of(serialized, about), run_id, about, lambda node: None)
 
     @_never_raises
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A retriever has ended well."""
+        """Record that a retriever has ended well."""
         self._over(run_id, self._capture.finish, None)
 
     @_never_raises
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
-        """A retriever has failed."""
+        """Record that a retriever has failed."""
         self._over(run_id, self._capture.break_off, error, error)
 
     @refusing
     @_never_raises
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
-        """A tool begins."""
-        name, args = _translate.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
+        """Record that a tool begins."""
+        name, args = callback_data.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
         tool_call_id, metadata = about.get("tool_call_id"), about.get("metadata")
         self._begin(name, run_id, about, lambda node: self._capture.tool(node, name, args, tool_call_id, metadata))
 
     @_never_raises
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> Any:
-        """A tool has ended well; a synchronous one may do so long after its run has ended."""
+        """Record that a tool has ended well. A synchronous tool may end long after its run."""
         self._over(run_id, self._capture.result, output)
 
     @_never_raises
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
-        """A tool has failed, or waits for a human."""
+        """Record that a tool has failed, or waits for a human."""
         self._over(run_id, self._capture.tool_error, error, error)
 
     @_never_raises
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
-        """A graph waits for a human. Its root then ends as if it were complete."""
+        """Record that a graph waits for a human. Its root then ends as if it were complete."""
         self._capture.do(partial(self._capture.pause, event))
 
     @_never_raises
     def on_resume(self, event: GraphResumeEvent) -> Any:
-        """A graph goes on after it has waited for a human."""
+        """Note that a graph resumes after it has waited for a human."""
         self._capture.do(partial(self._capture.resume, event))
 
     # --- helpers ------------------------------------------------------------------------------------------------------
@@ -303,7 +304,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         name: str | None,
         run_id: Any,
         about: dict[str, Any],
-        tell: Callable[[Node], None],
+        record: Callable[[Node], None],
         caller: Caller | None = None,
     ) -> None:
         parent = about.get("parent_run_id") or self._fallback_around()
@@ -312,13 +313,13 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         def work() -> None:
             node = self._capture.begin(self, run_id, parent, about.get("metadata"), name, caller)
             if node is not None:
-                tell(node)
+                record(node)
 
         self._capture.do(work)
 
     def _fallback_around(self) -> UUID | None:
-        """The chain with fallbacks that we are in: LangChain tells its parts of nobody above them, unlike those of any other
-        chain, and only the context knows better."""
+        """Return the id of the chain with fallbacks around this call. LangChain reports the parts of such a chain without a
+        parent, unlike those of any other chain; only the context variable names the parent."""
         config = var_child_runnable_config.get()
         parent = getattr((config or {}).get("callbacks"), "parent_run_id", None)
         node = self._tracker.nodes.get(key_of(parent)) if parent is not None else None
@@ -328,18 +329,18 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         metadata, tags, params = about.get("metadata"), about.get("tags"), about.get("invocation_params")
         options = about.get("options")
 
-        def tell(node: Node) -> None:
-            # First of all: whatever cannot be understood below, its tokens are kept.
+        def record(node: Node) -> None:
+            # First of all: if the lines below fail, the tokens of the call are recorded all the same.
             node.model = "unknown"
             self.streaming[node.key] = node
             self._capture.model(node, serialized, asked, metadata, tags, params, options)
 
-        self._begin(_translate.name_of(serialized, about), run_id, about, tell)
+        self._begin(callback_data.name_of(serialized, about), run_id, about, record)
 
     def _let_others_hear(self, serialized: Any, prompts: Any, run_id: UUID, about: dict[str, Any]) -> None:
-        """In its asynchronous callbacks, LangChain forgets to tell handlers that are not inline that a plain text model
-        starts, as soon as there is one that is; `astream_events` is such a handler, and would stay empty because of us. So
-        they are put where LangChain would have put them."""
+        """Schedule the start of a plain text model for the handlers that are not inline. In its asynchronous callbacks,
+        LangChain forgets these handlers as soon as there is one that is inline; `astream_events` is such a handler, and
+        would stay empty because of ours. So this method schedules them where LangChain would have done it."""
         known: Mapping[str, Any] = {}
         for frame in stack(_NEAR):
             if frame.f_code.co_name == "on_llm_start" and "non_inline_tasks" in frame.f_locals:
@@ -348,11 +349,11 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         inline, others = known.get("inline_handlers", ()), known.get("non_inline_handlers", ())
         ours = [handler for handler in inline if isinstance(handler, JournalCallbackHandler)]
         if others and ours == inline and ours[0] is self:
-            told = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
-            known["non_inline_tasks"].append(told)
+            scheduled = ahandle_event(others, "on_llm_start", "ignore_llm", serialized, prompts, run_id=run_id, **about)
+            known["non_inline_tasks"].append(scheduled)
 
     def _over(self, run_id: Any, end: Callable[[Node, Any], None], value: Any, error: BaseException | None = None) -> None:
-        """Something has ended, unless it has ended before, or another handler records it."""
+        """Record that a call has ended, unless it has ended before, or another handler records it."""
 
         def work() -> None:
             node = self._tracker.nodes.get(key_of(run_id))
@@ -360,15 +361,15 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
                 try:
                     end(node, value)
                 finally:
-                    # Also if it could not be understood: it is over, and its run may be.
+                    # Also if `end` has failed: the call is over, and its run may be.
                     self._capture.close(node, error)
 
         self._capture.do(work)
 
 
 class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):
-    """The same, where models stream inside of `invoke` too. LangChain looks for this class, which passes on the output
-    that it is shown."""
+    """The same handler, where models stream inside of `invoke` too. LangChain looks for this class, and shows it output that
+    it must pass on."""
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[_T]) -> AsyncIterator[_T]:
         tapping = _next_to_tap(self)
@@ -380,11 +381,11 @@ class _InvokeCapturing(JournalCallbackHandler, _StreamingCallbackHandler[Any]):
 
 
 def _next_to_tap(ours: JournalCallbackHandler) -> _StreamingCallbackHandler[Any] | None:
-    """The streaming handler that LangChain would have found without us, if it has stopped at us.
+    """Return the streaming handler that LangChain would have found without ours, if LangChain has stopped at ours.
 
     LangChain shows the output of a chain to the first streaming handler of a run only (`_transform_stream_with_config`), and
-    `astream_events` and `astream_log` listen with a handler of that kind. LangGraph shows it to each of them in turn: there
-    we must not pass it on, or `astream_log` would report each chunk twice.
+    `astream_events` and `astream_log` listen with a handler of that kind. LangGraph shows the output to each of them in
+    turn: there, ours must not pass it on, or `astream_log` would report each chunk twice.
     """
     caller = sys._getframe(2).f_locals
     if caller.get("stream_handler") is not ours:

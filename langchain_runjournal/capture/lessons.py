@@ -1,7 +1,7 @@
 """What was learned about the nodes of graphs, between memory and the store.
 
-Rule: a callback only remembers; the writer thread writes. A fact that could not be written is learned again by the next
-process.
+Rule: a callback only remembers a fact; the writer thread writes it. If the writer cannot write a fact, the next process
+learns the fact again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ logger = logging.getLogger("langchain_runjournal")
 def get_to_know(
     graph: Pregel[Any, Any, Any, Any], journal: RunJournal, answers: Answers | None, *, keeps_messages: bool
 ) -> None:
-    """A graph is attached: check the names that the user gives, and find out what is known of it before its first run."""
+    """Check the names that the user gives for a graph that is attached, and load what is known of the graph before its first
+    run."""
     # Here and not above: the recorder imports this module.
     from .graph_identity import identity
     from .recorder import recorder_of
@@ -47,7 +48,8 @@ def get_to_know(
 
 
 def graph_key(identity: Identity) -> str:
-    """What facts about a graph are filed under. Its name counts as well: agents that a library makes have the same nodes."""
+    """Return the key under which facts about a graph are filed. The name is a part of it: agents that a library makes have
+    the same nodes."""
     return f"{identity.name}|{identity.fingerprint}"
 
 
@@ -63,7 +65,7 @@ class Lessons:
     def load(self, graph: str) -> None:
         """Read what the store knows of a graph: what earlier processes have learned. Blocks; never raises an Exception."""
         self._loaded.add(graph)
-        learned = getattr(self._core.store, "learned", None)  # a store of somebody else may lack the verb
+        learned = getattr(self._core.store, "learned", None)  # a third-party store may lack the method
         if learned is None:
             return
         try:
@@ -71,8 +73,8 @@ class Lessons:
         except Exception:
             logger.warning("could not read what earlier runs showed about a graph; learning it again", exc_info=True)
 
-    def want(self, graph: str) -> None:
-        """A run of a graph begins: have the writer thread read what is known of it, unless that was done before."""
+    def request(self, graph: str) -> None:
+        """Have the writer thread read what is known of a graph whose run begins, unless that was done before."""
         if graph not in self._loaded:
             self._loaded.add(graph)
             self._core.duties.give(partial(self.load, graph))
@@ -90,7 +92,7 @@ class Lessons:
             graph, facts = self._unwritten[0]
             try:
                 learn(graph, facts)
-            except Exception as exc:  # noqa: BLE001 - it stays, and is tried again with the next fact
+            except Exception as exc:  # noqa: BLE001 - the facts stay queued until the next one
                 logger.warning("could not store what a run showed about its graph; retrying with the next fact: %s", exc)
                 return
             self._unwritten.pop(0)

@@ -1,7 +1,7 @@
-"""How the end of a run is told: at once, or, of an attached graph, when its thread has been settled.
+"""How the end of a run is recorded: at once for a plain run, after the settlement of its thread for an attached graph.
 
-Rule: each run is told to end exactly once, whatever comes in between, or its thread would never be free again. Whoever sees
-`run.end` finds the thread whole, or is told that it is not.
+Rule: the end of each run is recorded exactly once, also if Ctrl-C or the end of an event loop interrupts that; otherwise the
+thread would never be free again. A reader that sees `run.end` finds the thread whole, or reads there that it is not.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def standing(settled: Data) -> Data:
-    """What the end of a run says of its thread, after a settlement that is final."""
+    """Return what the end of a run says of its thread, after a settlement that is final."""
     return {key: settled[key] for key in ("settled", "given_up", "problem") if key in settled}
 
 
 class RunEndings(Extension):
-    """The runs that a journal captures, and the threads that they have their turns on."""
+    """The runs that a journal captures, and the slots that they have on threads."""
 
     def __init__(self, journal: RunJournal) -> None:
-        # Weakly: a journal that nobody uses any more should go at once, and its thread with it.
+        # Weak references: an unused journal should be garbage-collected at once, and its writer thread should end.
         self._journal = weakref.proxy(journal)
         self._core = weakref.proxy(core_of(journal))
         self._alive = weakref.ref(journal)
@@ -45,23 +45,23 @@ class RunEndings(Extension):
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the journal was garbage-collected. A stream that was collected with it is closed only after that, and then
-        reports its end: there is nowhere to write it. The run is left behind, as by a killed process."""
+        """Whether the journal was garbage-collected. A stream that is collected with the journal is closed only after that,
+        and then reports its end, which cannot be written anywhere. The run is left as a killed process leaves it."""
         return self._alive() is None
 
-    def _tell_end(self, root: Root, ending: Data) -> None:
+    def _append_end(self, root: Root, ending: Data) -> None:
         self._put(root, "run.end", {**ending, "usage": root.usage}, late=False)
         if root.turn is not None:
-            root.turn.is_told = True
+            root.turn.is_recorded = True
             if ending.get("settled") is False:
                 self.threads.left_open(root.turn, root.run_id)
 
     def unsettled(self, key: int) -> Root | None:
-        """The run whose root this is, if it has ended and its thread is to be settled before that is told."""
+        """Return the run with this root, if it has ended and its thread must be settled before `run.end`."""
         return self._unsettled.get(key)
 
     def conclude(self, key: int, settled: Data | None, problem: str | None) -> None:
-        """Tell the end of a run, now that its thread has been settled, or could not be, for some `problem`."""
+        """Append the end of a run whose thread has been settled, or could not be settled for some `problem`."""
         root = self._unsettled.pop(key, None)
         if root is None or root.turn is None:
             return
@@ -69,26 +69,27 @@ class RunEndings(Extension):
         try:
             if settled is not None:
                 self._put(root, "run.settled", settled, late=False)
-                self._tell_end(root, {**ending, **standing(settled)})
+                self._append_end(root, {**ending, **standing(settled)})
         finally:
-            # Whatever comes in between, Ctrl-C for one: a run that never ends would keep its thread for ever.
+            # Also if Ctrl-C, for example, interrupts this: a run without an end would keep its thread for ever.
             self.give_up(root, problem or "cut off")
 
     def give_up(self, root: Root, problem: str) -> None:
-        """A run is over, and nobody settles it: if its end has not been told, tell it, and free its thread."""
+        """Append the end of a run that no settlement works on, unless it has been appended, and free its thread."""
         if root.turn is not None:
             self._unsettled.pop(root.turn.key, None)
-            if not root.turn.is_told:
+            if not root.turn.is_recorded:
                 ending = root.turn.ending or {"status": "interrupted"}
-                self._tell_end(root, {**ending, "settled": False, "problem": problem})
+                self._append_end(root, {**ending, "settled": False, "problem": problem})
         self.threads.leave(root)
 
     def give_up_idle(self) -> None:
-        """The same for all runs that nobody settles, and for those that LangChain has forgotten when their loop was torn."""
+        """Append the end of all runs that no settlement works on, and of those that LangChain has forgotten because their
+        event loop was closed while they were running."""
         for root in self.threads.lost():
             node = root.open.get(root.turn.key) if root.turn is not None else None
             if node is not None:
-                self.tracker.on_gone(node)
+                self.tracker.on_unreported_end(node)
         for root in list(self._unsettled.values()):
             if root.turn is not None and not root.turn.is_worked_on:
                 self.give_up(root, "cut off")
@@ -98,51 +99,53 @@ class RunEndings(Extension):
         self.tracker.do(self.give_up_idle)
 
     def forget(self, run_ids: Collection[str]) -> None:
-        """Runs that were deleted: what is remembered of them goes as well."""
+        """Forget runs that were deleted."""
         self.tracker.do(partial(self.threads.forget, run_ids))
 
     def after_fork(self) -> None:
-        """In a child: whatever goes on is the parent's, and a lock may be held by a thread that is not here."""
+        """Drop all runs in a forked child: they belong to the parent, and a thread that does not exist here may hold the
+        lock."""
         self.tracker.after_fork()
         self.threads.clear()
         self._unsettled.clear()
 
     def checkpoint(self, saver: ThreadSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
         """Append what a checkpoint is to the run on its thread, once a run: `base`, behind which the run begins to write;
-        `stored`, the first that it has written; `resumed`, from which it goes on, though it need not be the newest."""
+        `stored`, the first that the run has written; `resumed`, from which it resumes, though it need not be the newest."""
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
-        if root is None or turn is None or word in turn.said:
+        if root is None or turn is None or word in turn.appended:
             return
-        if word != "resumed" or (turn.resumes and "base" not in turn.said):
-            self.do(partial(self._say, root, turn, word, checkpoint_id))
+        if word != "resumed" or (turn.resumes and "base" not in turn.appended):
+            self.do(partial(self._append_checkpoint, root, turn, word, checkpoint_id))
 
     def take_read(self, saver: ThreadSaver, thread_id: str) -> Any:
-        """The newest checkpoint of a thread, if the run that begins on it was looked at just now; once."""
+        """Return the newest checkpoint of a thread once, if it was read a moment ago for the run that begins there."""
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
-        return turn.take_read(saver.saver) if turn is not None and not turn.said else None
+        return turn.take_read(saver.saver) if turn is not None and not turn.appended else None
 
     def applied(self, saver: ThreadSaver, thread_id: str, checkpoint_id: str, step: int | None) -> None:
-        """Append that a checkpoint is stored which holds what the tasks of the outermost graph gave, up to those of `step`.
-        The first one of a run holds what the run was given."""
+        """Append that a checkpoint is stored which holds what the tasks of the outermost graph returned, up to those of
+        `step`. The first such checkpoint of a run holds the input of the run."""
         root = self.threads.oldest(thread_id, saver)
         if root is not None:
             data: Data = {"applied": checkpoint_id, "step": step}
             self.do(partial(self._put, root, "run.checkpoint", data, late=False))
 
-    def _say(self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None) -> None:
-        if word not in turn.said:
-            turn.said.add(word)
+    def _append_checkpoint(self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None) -> None:
+        if word not in turn.appended:
+            turn.appended.add(word)
             self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
 
     def do(self, work: Callable[[], object]) -> None:
-        """Do it under the lock of the tracker, now or as soon as that needs no waiting; not for a journal that is gone."""
+        """Run `work` under the lock of the tracker, now or as soon as that needs no waiting. Do nothing if the journal was
+        garbage-collected."""
         if self.is_orphaned:
             return
-        # The garbage collector, or a signal, may have brought us here in the middle of an append of this thread: a generator
-        # that is closed there reports its end, and writes checkpoints. To wait for another thread now, which may be waiting
-        # for that append, would be to wait for ever.
+        # A finalizer or a signal handler may call this in the middle of an append of this thread: a generator that is closed
+        # there reports its end, and writes checkpoints. To wait now for another thread, which may be waiting for that
+        # append, would be a deadlock.
         if self._core.appender.is_inside():
             self.tracker.do_later(work)
         else:

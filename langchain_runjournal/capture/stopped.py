@@ -1,6 +1,6 @@
-"""Stopped runs: what still runs of them in threads, and how it is kept from beginning anything.
+"""Stopped runs: which of their calls are still running in threads, and how those are kept from beginning anything.
 
-Rule: `runs/` decides when a run is stopped and when what belongs to it is refused. Here is only what the callbacks need.
+Rule: `runs/` decides when a run is stopped and when its calls are refused. This module has only what the callbacks need.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ class StartedRun(Protocol):
     is_asked: bool
     """Whether it has been cancelled."""
     refuses: bool
-    """Whether what belongs to it is refused to begin, or to speak."""
+    """Whether the calls of the run may neither begin nor report tokens any more."""
 
     def begin(self, root: Root) -> None:
-        """Learn from the recorder that LangChain has reported the run."""
+        """Note that LangChain has reported the run."""
 
     def about(self) -> dict[str, str]:
-        """Return what the metadata of the run says of it."""
+        """Return metadata of the run."""
 
     def refuse_all(self, nodes: Iterable[Node]) -> None:
-        """Refuse from now on what belongs to the run, and refuse these calls to speak."""
+        """Refuse from now on every call of the run that begins, and the tokens of these calls."""
 
     def patience(self) -> float:
-        """Return for how many seconds its threads may still work before it is settled."""
+        """Return for how many seconds its threads may still work before the thread of the run is settled."""
 
 
 class RunningThreads:
-    """The calls of an ended run that still work in other threads, where no program can interrupt them."""
+    """The calls of an ended run that are still running in other threads, where no program can interrupt them."""
 
     thread = 0
 
@@ -48,13 +48,13 @@ class RunningThreads:
         self.closed(0)
 
     def closed(self, key: int) -> None:
-        """Note that one of them has ended. Called under the lock of the tracker."""
+        """Note that one of the calls has ended. Called under the lock of the tracker."""
         self._keys.discard(key)
         if not self._keys and not self.done.done():
             self.done.set_result(None)
 
 
 def refuse(node: Node | None) -> None:
-    """Raise `CancelledError` in a call of a stopped run that begins or speaks, in whatever thread the call works."""
+    """Raise `CancelledError` if the call of a stopped run begins or reports a token, on whatever thread it runs."""
     if node is not None and node.root.started is not None and node.root.started.refuses:
         raise asyncio.CancelledError(f"run {node.root.run_id} was stopped")

@@ -1,4 +1,4 @@
-"""Whose turn it is on a thread: the runs of attached graphs in this process, until their threads are whole again."""
+"""The slots of threads: the runs of attached graphs in this process, each on its thread until the thread is whole again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .call_tree import Root
     from .graph_identity import Identity
 
-_FRESH: Final = 0.5
+_FRESH_FOR: Final = 0.5
 """Seconds for which a checkpoint that was read counts as the newest."""
-_MOST_OPEN: Final = 10_000
-_MOST_LATE: Final = 1_000
-"""Threads with late results that are remembered: of the others, the guard looks them up in the journal."""
+_MAX_OPEN: Final = 10_000
+_MAX_LATE: Final = 1_000
+"""How many threads with late results are remembered; for other threads, the guard looks the results up in the journal."""
 
 
 class ThreadSaver(Protocol):
@@ -27,10 +27,10 @@ class ThreadSaver(Protocol):
 
     journal: RunJournal
     saver: Any
-    """The checkpointer of the program around which it stands."""
+    """The checkpointer of the program, which this one wraps."""
 
     def is_same(self, other: object) -> bool:
-        """Return whether both are one to their users: LangGraph makes copies of its own."""
+        """Return whether both are one checkpointer to their users: LangGraph makes copies of its own."""
 
 
 class ThreadSlot:
@@ -40,17 +40,17 @@ class ThreadSlot:
         "_loop",
         "_read",
         "_task",
+        "appended",
         "branches",
         "done",
         "ending",
         "graph",
-        "is_told",
+        "is_recorded",
         "is_worked_on",
         "key",
         "leaves",
         "mode",
         "resumes",
-        "said",
         "thread",
         "thread_id",
         "turns",
@@ -61,56 +61,57 @@ class ThreadSlot:
         self.thread_id = thread_id
         self.graph = graph
         self.turns = turns
-        """What settles its thread."""
+        """The schedule that settles the thread."""
         self.mode = mode
         self.key = key
-        """Of its root."""
+        """The key of the root of the run."""
         self.waits = False
-        """Whether it has not begun to work, until what was left on the thread is settled."""
+        """Whether the run waits to begin until what earlier runs left on the thread is settled."""
         self.resumes = False
-        """Whether it takes up another one."""
+        """Whether the run resumes another one."""
         self.branches = False
-        """Whether it begins at an earlier checkpoint of the thread, and what came after that is left behind."""
+        """Whether the run begins at an earlier checkpoint of the thread, and leaves behind what came after that."""
         self.leaves = False
-        """Whether it was cancelled while it waits: it waits for nothing any more."""
-        self.said: set[str] = set()
-        """What has been said of its checkpoints."""
+        """Whether the run was cancelled while it waited, and so waits for nothing any more."""
+        self.appended: set[str] = set()
+        """Which facts about its checkpoints are in the journal: `base`, `stored`, `resumed`."""
         self.ending: dict[str, Any] | None = None
-        """How it has ended, until its thread is settled and everybody is told."""
+        """How the run has ended, until its thread is settled and `run.end` is appended."""
         self.is_worked_on = False
-        """Whether somebody settles it."""
-        self.is_told = False
+        """Whether a settlement works on it."""
+        self.is_recorded = False
         """Whether its end is in the journal."""
         self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.thread = threading.get_ident()
-        """Where it began: whoever waits for it there without giving way waits for ever."""
+        """The thread of the process on which the run began: a caller that blocks it until the run ends waits for ever."""
         self._task = _current_task()
         self._loop = current_loop()
         self._read: tuple[Any, Any, float] | None = None
 
     def keep_read(self, checkpoint: Any, saver: Any) -> None:
-        """Keep the newest checkpoint of the thread for LangGraph, which reads it next: with a long history, reading it twice
-        is what looking at it would cost. `saver` has read it."""
+        """Keep the newest checkpoint of the thread for LangGraph, which reads it next. With a long history, a second read
+        would be the main cost of looking at the thread. `saver` has read the checkpoint."""
         self._read = None if checkpoint is None else (checkpoint, saver, time.monotonic())
 
     def take_read(self, saver: Any) -> Any:
-        """That checkpoint, once. None if handlers of others have kept the run waiting since: it may not be the newest. None
-        for another saver: with LANGGRAPH_STRICT_MSGPACK, one may take fewer types out of a checkpoint than another."""
+        """Return the checkpoint that `keep_read` has kept, once. Return None if other handlers have kept the run waiting
+        since: the checkpoint may not be the newest. Return None for another saver: with LANGGRAPH_STRICT_MSGPACK, one saver
+        may read fewer types from a checkpoint than another."""
         found, self._read = self._read, None
-        is_good = found is not None and found[1] is saver and time.monotonic() - found[2] < _FRESH
+        is_good = found is not None and found[1] is saver and time.monotonic() - found[2] < _FRESH_FOR
         return found[0] if found is not None and is_good else None
 
     def is_lost(self) -> bool:
-        """Whether it can never go on: its event loop is closed."""
+        """Return whether the run can never continue: its event loop is closed."""
         return self._loop is not None and self._loop.is_closed()
 
     def stands_still(self) -> bool:
-        """Whether its event loop does not run now: nothing goes on there, whatever has begun."""
+        """Return whether the event loop of the run is not running now: no task continues there, whatever it has begun."""
         return stands_still(self._loop)
 
     def is_leaving(self) -> bool:
-        """Whether it looks as if its end is on its way: it is being cancelled, or the loop that we are on closes a stream
-        that somebody has dropped. Which one, nobody can say."""
+        """Return whether the run is about to end. This is a heuristic: True while its task is being cancelled, or while the
+        loop of this thread closes any dropped async generator (its run is unknown)."""
         task = self._task() if self._task is not None else None
         if task is not None and not task.done() and getattr(task, "cancelling", int)() > 0:
             return True
@@ -121,7 +122,7 @@ class ThreadSlot:
         return any(type(one.get_coro()).__name__ == "async_generator_athrow" for one in tasks)
 
     def is_settled_at_once(self, ending: dict[str, Any]) -> bool:
-        """Whether the end of the run is the moment to settle it. A run that failed may be meant to be taken up again."""
+        """Return whether the run is settled as soon as it ends. The program may mean to resume a run that failed."""
         return self.mode == "always" or (self.mode == "on_stop" and ending["status"] == "interrupted")
 
 
@@ -147,25 +148,25 @@ def stands_still(loop: asyncio.AbstractEventLoop | None) -> bool:
 
 
 class ThreadSlots:
-    """The turns of all threads. `do` does something under the lock that whoever ends a run holds."""
+    """The slots of all threads. `do` runs a function under the lock that the code which ends a run holds."""
 
     def __init__(self, do: Callable[[Callable[[], object]], None]) -> None:
         self._do = do
         self._turns: dict[str, list[Root]] = {}
-        # Of a graph on a thread: another one may use the same name for a thread of its own.
+        # By graph and thread: another graph may use the same name for a thread of its own.
         self._open: dict[tuple[str, str], dict[str, None]] = {}
         self._late: dict[tuple[str, str], set[str]] = {}
         self._recorded: dict[str, list[Root]] = {}
-        """By thread, the runs that go on there, whatever records them."""
+        """By thread, the runs that are running there, attached or not."""
 
     def enter(self, root: Root, turn: ThreadSlot) -> None:
-        """The run takes its turn."""
+        """Give a run its slot."""
         root.turn = turn
         self._do(lambda: self._turns.setdefault(turn.thread_id, []).append(root))
 
     def leave(self, root: Root) -> None:
-        """Its turn, if it had one, is over. Under the lock."""
-        root.caller = None  # what failed is remembered for a while, and must not keep a graph that nobody uses
+        """Free the slot of a run, if it has one. Called under the lock."""
+        root.caller = None  # the tracker keeps failed calls for a while, and these must not keep an unused graph alive
         _take_out(self._recorded, root.thread_id, root)
         turn = root.turn
         if turn is None:
@@ -175,76 +176,78 @@ class ThreadSlots:
             turn.done.set_result(None)
 
     def others(self, turn: ThreadSlot) -> list[tuple[Root, ThreadSlot]]:
-        """The other runs of its graph on its thread that have not ended, or are being settled."""
+        """Return the other runs of its graph on its thread that have not ended, or are being settled."""
         found = [(root, root.turn) for root in list(self._turns.get(turn.thread_id, ()))]
         return [(root, one) for root, one in found if one is not None and one is not turn and one.graph.is_same(turn.graph)]
 
     def is_live(self, thread_id: str, run_id: str) -> bool:
-        """Whether a run has its turn on a thread."""
+        """Return whether a run has a slot on a thread."""
         return any(root.run_id == run_id for root in list(self._turns.get(thread_id, ())))
 
     def is_idle(self, thread_id: str, run_id: str) -> bool:
-        """Whether nobody works on a run any more, and nobody settles it."""
+        """Return whether no task and no settlement works on a run any more."""
         found = [root for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]
         turns = [(root.over, root.turn) for root in found if root.turn is not None]
         return any(turn.is_lost() or (over and not turn.is_worked_on) for over, turn in turns)
 
     def lost(self) -> list[Root]:
-        """The runs that can never go on, and nobody has said so."""
+        """Return the runs that can never continue, and whose end LangChain has not reported."""
         roots = [root for there in list(self._turns.values()) for root in list(there)]
         return [root for root in roots if not root.over and root.turn is not None and root.turn.is_lost()]
 
     def waits(self, thread_id: str, run_id: str) -> bool:
-        """Whether a run waits for the others on its thread, and has not touched it."""
+        """Return whether a run waits for the others on its thread, and has not touched the thread."""
         found = [root.turn for root in list(self._turns.get(thread_id, ())) if root.run_id == run_id]
         return any(turn is not None and turn.waits for turn in found)
 
     def oldest(self, thread_id: str, saver: ThreadSaver) -> Root | None:
-        """The run that writes a thread of a saver: a newer one waits for it to end before it reads or writes anything."""
+        """Return the run that writes a thread of a saver: a newer run waits for it to end before it reads or writes
+        anything."""
         for root in list(self._turns.get(thread_id, ())):
             if root.caller is not None and root.caller.saver is not None and saver.is_same(root.caller.saver):
                 return root
         return None
 
     def record(self, root: Root, thread_id: str | None) -> None:
-        """A run begins on a thread, attached or not. Under the lock."""
+        """Remember a run that begins on a thread, attached or not. Called under the lock."""
         if thread_id is not None and not root.muted:
             root.thread_id = thread_id
             self._recorded.setdefault(thread_id, []).append(root)
 
     def called_with(self, thread_id: str, callbacks: object) -> Root | None:
-        """The run of an attached graph that was called with these callbacks: with the very object."""
+        """Return the run of an attached graph that was called with these callbacks: with the very object."""
         for root in list(self._turns.get(thread_id, ())):
             if callbacks is not None and root.caller is not None and root.caller.callbacks is callbacks:
                 return root
         return None
 
     def recorded(self, thread_id: str) -> list[Root]:
-        """The runs on a thread that only a handler records."""
+        """Return the runs on a thread that only a handler records."""
         return [root for root in list(self._recorded.get(thread_id, ())) if root.turn is None]
 
     def left_open(self, turn: ThreadSlot, run_id: str) -> None:
-        """A run has ended, and its thread is not settled."""
+        """Remember a run that has ended and whose thread is not settled."""
         self._open.setdefault((turn.graph.key, turn.thread_id), {})[run_id] = None
-        while len(self._open) > _MOST_OPEN:
+        while len(self._open) > _MAX_OPEN:
             self._open.pop(next(iter(self._open)))
 
     def take_open(self, turn: ThreadSlot) -> list[str]:
-        """Those, of which the store may not know yet. Forgotten by this: if they stay open, that is said again."""
+        """Return and forget the runs that `left_open` has remembered: the store may not know of them yet. `left_open` is
+        called again for a run that stays open."""
         return list(self._open.pop((turn.graph.key, turn.thread_id), ()))
 
     def came_late(self, turn: ThreadSlot, run_id: str) -> None:
-        """A run has got a result after its end: a made-up one may stand in its place."""
+        """Remember a run that has got a result after its end: a synthetic result may stand in its place."""
         self._late.setdefault((turn.graph.key, turn.thread_id), set()).add(run_id)
-        while len(self._late) > _MOST_LATE:
+        while len(self._late) > _MAX_LATE:
             self._late.pop(next(iter(self._late)))
 
     def take_late(self, turn: ThreadSlot) -> set[str]:
-        """Those. Forgotten by this."""
+        """Return and forget the runs that `came_late` has remembered."""
         return self._late.pop((turn.graph.key, turn.thread_id), set())
 
     def forget(self, run_ids: Collection[str]) -> None:
-        """Runs that were deleted: nothing of them is settled, or looked for, any more. Under the lock."""
+        """Forget runs that were deleted: they are neither settled nor looked for any more. Called under the lock."""
         for left in list(self._open.values()):
             for run_id in run_ids:
                 left.pop(run_id, None)
@@ -252,7 +255,7 @@ class ThreadSlots:
             late.difference_update(run_ids)
 
     def clear(self) -> None:
-        """In a forked child: all of them are the parent's."""
+        """Forget all runs in a forked child: they belong to the parent."""
         for known in (self._turns, self._open, self._late, self._recorded):
             known.clear()
 

@@ -47,7 +47,7 @@ class Settings:
     def open(self) -> Iterator[RunJournal]:
         """Open the journal. Never create one that does not exist."""
         url = self._url()
-        journal = RunJournal(url, busy_timeout=self.values.get("busy_timeout") or 5.0)
+        journal = RunJournal(url, busy_timeout=self.values.get("busy_timeout"), spool_dir=self.values.get("spool_dir"))
         reported = 0
         try:
             reported = self._report_imports(journal, reported)
@@ -140,6 +140,12 @@ _COMMON: Final = (
         metavar="SECONDS",
         envvar="RUNJOURNAL_BUSY_TIMEOUT",
         help="How long to wait for another process that has locked the journal. Without it: 5.",
+    ),
+    _common(
+        "--spool-dir",
+        metavar="DIRECTORY",
+        envvar="RUNJOURNAL_SPOOL_DIR",
+        help="The `spool_dir` of the program, if it has one: spools of dead owners are imported from there as well.",
     ),
     _common("--debug", is_flag=True, envvar="RUNJOURNAL_DEBUG", help="Show the traceback of an error."),
 )

@@ -76,6 +76,18 @@ def check(path: Path) -> None:
             raise StoreExposed(path=str(one), reason=reason)
 
 
+def exposure(directory: Path) -> str | None:
+    """Return why files of ours are not safe in a directory: another user can put others in their place."""
+    if not _HAS_OWNERS:
+        return None
+    found = directory.stat()
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        return "every user may replace files in it (change that with `chmod o-w`)"
+    if found.st_mode & stat.S_ISGID or os.geteuid() in (0, found.st_uid) or found.st_uid == 0:
+        return None
+    return f"it belongs to another user (uid {found.st_uid})"
+
+
 def remove_permissions(path: Path) -> list[str]:
     """Remove the permissions that others have on our files.
 
@@ -116,21 +128,28 @@ def is_shared(path: Path) -> bool:
 
 
 def is_trusted(path: Path, base: Path) -> bool:
-    """Return whether the owner of a file is one whose content we trust: this user, root, or the owner of the database."""
+    """Return whether the owner of a file is one whose content we trust: this user, root, or the owner of the database.
+
+    Where no database is at `base`, the owner of its directory counts, unless every user may write to that directory.
+    """
     if not _HAS_OWNERS or is_shared(base):
         return True
-    return path.lstat().st_uid in {os.geteuid(), 0, base.stat().st_uid}
+    trusted = {os.geteuid(), 0}
+    anchor = base if base.exists() else base.parent
+    if anchor == base or not anchor.stat().st_mode & stat.S_IWOTH:
+        trusted.add(anchor.stat().st_uid)
+    return path.lstat().st_uid in trusted
 
 
 def lend(fd: int, base: Path) -> None:
     """Give a file that we have just created beside a database to the users of that database.
 
     The file gets the group of the database where a group shares the directory, and its owner where this process is root.
-    SQLite does the same with its -wal and -shm.
+    SQLite does the same with its -wal and -shm. Where no database is at `base`, its directory says whose the file is.
     """
-    if not _HAS_OWNERS or not base.exists():
+    if not _HAS_OWNERS:
         return
-    found = base.stat()
+    found = (base if base.exists() else base.parent).stat()
     if group := found.st_mode & 0o060 if is_shared(base) else 0:
         os.fchmod(fd, 0o600 | group)
     if os.geteuid() == 0 and found.st_uid != 0:

@@ -13,9 +13,9 @@ from langchain.agents.middleware.types import AgentState, ModelRequest, ModelRes
 from ..errors import InvalidArgument
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
-from ..messages import bridge as _bridge
 from ..messages.tool_requests import Request
 from ..messages.tool_results import CallKnowledge
+from . import bridge as _bridge
 from .on_cut import OnCut
 from .projection import Projection, is_whole, project, wanted
 from .repair import check_policies

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ..errors import ToolPairBroken
-from ..messages import bridge as _bridge
 from ..messages import unended as _unended
 from ..messages.call_ids import with_ids
 from ..messages.marks import origin_of
 from ..messages.tool_pairs import PairedRequest, Pairing, end_of_results, is_ai, is_tool, walk
 from ..messages.tool_requests import ASKING, Request, block_id, raw_calls
 from ..messages.tool_results import CallKnowledge, answer
+from . import bridge as _bridge
 from . import cutoff_notes as _notes
 from .strip_requests import without
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..common.arguments import one_of
 from ..errors import InvalidArgument
-from ..messages import bridge as _bridge
 from ..messages.tool_requests import Request
 from ..messages.tool_results import CallKnowledge
+from . import bridge as _bridge
 from .projection import DANGLING, ORPHANS, project, wanted
 
 if TYPE_CHECKING:

@@ -1,42 +1,42 @@
-"""Where events come in: `append` numbers them, makes them safe from a kill, and leaves them for the writer.
+"""The entry of all events: `append` numbers an event, puts it into the spool, and leaves it for the writer thread.
 
-Rule: observers never wait. Nothing here does I/O, holds its lock for more than a few microseconds or gives up the GIL,
-with one exception, `Spool.rotate`, when a burst outruns the writer.
+Rule: observers never wait. No function in this module does I/O, holds its lock for more than a few microseconds, or releases
+the GIL. The one exception is `Spool.rotate`, when a burst of events outruns the writer thread.
 
-The lock is for those who append. The writer and the followers do without it: what a lane holds only grows at its end,
-by single operations that the interpreter does not divide, and only the writer takes away from its beginning, under
-`RunBuffer.tail_lock`.
+Only threads that append take the lock. The writer thread and the followers read a run buffer without it: the buffer grows at
+its end only, by single operations that the interpreter does not divide, and only the writer thread removes events from its
+beginning, under `RunBuffer.tail_lock`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ..common.clock import Clock
 from ..errors import RunFenced, RunJournalError
-from ..events import DELTA, MARKS, Event, Kind
-from ..events.encoding import encode_value
-from .complaints import Complaints
-from .deleted_runs import Buried
+from ..events import DELTA, MARKS, NO_DATA, Event, Kind
+from ..events.encoding import encode_text, encode_value
+from .deleted_runs import DeletedRuns
 from .overflow import Entry, Overflow
+from .pending_errors import Complaints
 from .run_buffer import RunBuffer
-from .spool import CALL, OPEN, TEXT, VALUE, Spool, SpoolFile
+from .spool import TEXT, VALUE, Spool, SpoolFile
+from .spool_records import SpoolRecords
 
 logger = logging.getLogger("langchain_runjournal")
 
-_KEPT_LANES: Final = 10_000
+_KEPT_BUFFERS: Final = 10_000
 _NOT_KEPT: Final = "could not record an event: %.200r"
 _NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event, so it could not record %.200r"
 _IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
 
 
 class Moment(NamedTuple):
-    """A moment in the order of all appends: the first `events` of them lie before `pos` in `file`."""
+    """A point in the order of all appends: the spool holds the first `events` events before `pos` in `file`."""
 
     events: int
     file: SpoolFile | None
@@ -44,7 +44,7 @@ class Moment(NamedTuple):
 
 
 class Appender:
-    """All that was appended and is not in the store yet."""
+    """The events that were appended and that the store does not have yet."""
 
     def __init__(self, url: str, clock: Clock, spool: Spool | None, wake: Callable[[], None], room: int) -> None:
         self._url = url
@@ -52,15 +52,15 @@ class Appender:
         self.spool = spool
         self._wake = wake
         self._room = room
-        # Reentrant, because a finaliser or a signal handler may append in the middle of an append of its own thread.
+        # Reentrant: a finalizer or a signal handler may append while it interrupts an append of the same thread.
         self._lock = threading.RLock()
         self._inside = False
         self._nested: deque[Entry] = deque()
         self._overflow = Overflow()
         self._slots = 0
-        self._introduced: list[RunBuffer] = []
+        self.spool_records = SpoolRecords()
         self.forgotten = False
-        self._at_rest: deque[RunBuffer] = deque()
+        self._retired: deque[RunBuffer] = deque()
         self._ended = 0
         self.buffers: dict[str, RunBuffer] = {}
         self.dirty: deque[RunBuffer] = deque()
@@ -68,25 +68,41 @@ class Appender:
         self.durable = 0
         self.complaints = Complaints(url)
         self.closed = False
-        self.buried = Buried()
+        self.deleted_runs = DeletedRuns()
         self.asleep = False
 
     def append(self, event: Event) -> None:
-        """See `RunJournal.append`."""
+        """Implement `RunJournal.append`."""
         try:
-            value, kind = event.bare, event.kind
-            form = TEXT if isinstance(value, str) else VALUE
             at = round(event.at * 1000) if event.at else None
-            self.add(event.run_id, event.call_id, kind, form, encode_value(kind, value), at)
+            self.record(event.run_id, event.call_id, event.kind, event.bare, None, at)
         except Exception:
-            # Whatever it was, the agent goes on; the next barrier tells.
+            # No error may reach the agent. The next barrier raises `EventsLost`.
             self.miss()
             is_event = issubclass(type(event), Event)
             logger.error(_NOT_KEPT if is_event else _NO_EVENT, event, exc_info=is_event)
 
-    def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str, at: int | None = None) -> None:
-        """What `append` does, of an event whose data is JSON already, as `encode_value` makes it. May raise."""
-        raw = json.encode()
+    def record(
+        self,
+        run_id: str,
+        call: str | None,
+        kind: Kind,
+        data: str | Mapping[str, Any] | None,
+        written: str | None = None,
+        at: int | None = None,
+    ) -> None:
+        """Make an event of `data`. Every event passes here while it is data: `redaction` overrides this. May raise.
+
+        `data`: a str is the text of a delta. `written`: the JSON of the data, as `encode_value` makes it, from a caller
+        that has it already; `data` may be None then.
+        """
+        if written is not None:
+            type_ = VALUE
+        elif type(data) is str:
+            type_, written = TEXT, encode_text(data)
+        else:
+            type_, written = VALUE, encode_value(kind, data or NO_DATA)
+        raw = written.encode()
         if at is None:
             at = self._wall()
         with self._lock:
@@ -94,21 +110,26 @@ class Appender:
                 self.complaints.refuse_late(run_id)
                 return
             if self._inside:
-                # Kept when the outer append of this thread returns, which is before this one can be observed to have.
-                self._nested.append(Entry(run_id, kind, call, at, type, json))
+                # The append that this one interrupts keeps the event before it returns. No code of this thread can see
+                # earlier that this call has returned.
+                self._nested.append(Entry(run_id, kind, call, at, type_, written))
                 return
             try:
                 self._inside = True
-                if self._overflow or not self._place(run_id, kind, call, at, type, json, raw):
-                    self._keep_for_later(Entry(run_id, kind, call, at, type, json))
+                if self._overflow or not self._place(run_id, kind, call, at, type_, written, raw):
+                    self._keep_for_later(Entry(run_id, kind, call, at, type_, written))
                 while self._nested:
                     self._keep_for_later(self._nested.popleft())
                     self.refill(16)
             finally:
                 self._inside = False
 
+    def as_recorded(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """Return messages as the journal has them: as they are, without a redaction."""
+        return messages
+
     def miss(self) -> None:
-        """Something could not even be made into an event: the next barrier tells."""
+        """Count something that could not be made into an event. The next barrier raises `EventsLost`."""
         self.complaints.unreadable += 1
 
     def _place(
@@ -122,12 +143,15 @@ class Appender:
         raw: bytes,
         force: bool = False,
     ) -> bool:
-        """Number the event and make it safe. False when there is no room, unless forced to do without the spool."""
+        """Give the event its number, and put it into the spool. Return False if there is not enough room.
+
+        `force`: number the event without the spool, so that there is always room.
+        """
         buffer = self.buffers.get(run_id)
         if buffer is None:
-            if self.buried.drops(run_id, kind):
+            if self.deleted_runs.drops(run_id, kind):
                 return True
-            buffer = self._open_lane(run_id)
+            buffer = self._open_buffer(run_id)
         if buffer.shut:
             self.complaints.refuse(buffer.run_id)
             return True
@@ -135,14 +159,15 @@ class Appender:
             seq = buffer.seq + 1
             spool = self.spool
             if force:
-                # The spool lacks this one. What follows must not be there without it: it waits until this one is stored.
+                # The spool lacks this event. It must not hold later events of the run without this one, so they wait until
+                # the store has it.
                 buffer.file, buffer.unsafe = None, seq
             elif spool is None:
                 if self.count - self.durable >= self._room:
                     return False
             elif not (
                 buffer.file is spool.file and buffer.spool_call == call and spool.put(buffer.slot, seq, at, type, raw)
-            ) and not self.put_slowly(spool, buffer, call, (seq, at, type, raw)):
+            ) and not self.spool_records.put(spool, buffer, call, (seq, at, type, raw)):
                 return False
             if call != buffer.call:
                 buffer.switch(seq, call)
@@ -162,7 +187,7 @@ class Appender:
                 buffer.dirty = True
                 self.dirty.append(buffer)
         if is_mark:
-            self._lay_to_rest(buffer, kind)
+            self._retire(buffer, kind)
         if buffer.waiters:
             buffer.wake_waiters()
         if self.asleep:
@@ -170,60 +195,19 @@ class Appender:
             self._wake()
         return True
 
-    def put_slowly(self, spool: Spool, buffer: RunBuffer, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
-        """Put a record that needs more than itself: a new file, the introduction of its run, another call."""
-        if buffer.unsafe > buffer.base:
-            return False
-        before = record[0] - 1
-        for attempt in range(2):
-            if (
-                self._introduce(spool, buffer, before)
-                and self._switch(spool, buffer, call)
-                and spool.put(buffer.slot, *record)
-            ):
-                return True
-            need = len(record[3]) + len(buffer.run_id) + len(call or "") + 400
-            if attempt or not spool.rotate(need, self._all_stored()):
-                break
-            self._introduced = []
-        return False
+    # --- run buffers --------------------------------------------------------------------------------------------------
 
-    def _all_stored(self) -> Callable[[], bool]:
-        """Whether the events that are in the current file of the spool, and in no later one, are in the store."""
-        until = [(buffer, buffer.seq) for buffer in self._introduced]
-        return lambda: all(buffer.base >= seq or buffer.shut is not None for buffer, seq in until)
-
-    def _introduce(self, spool: Spool, buffer: RunBuffer, seq: int) -> bool:
-        if buffer.file is spool.file:
-            return True
-        about = json.dumps({"run_id": buffer.run_id, "epoch": buffer.epoch}).encode()
-        if not spool.put(buffer.slot, seq, buffer.at, OPEN, about):
-            return False
-        buffer.file, buffer.spool_call = spool.file, None
-        self._introduced.append(buffer)
-        return True
-
-    def _switch(self, spool: Spool, buffer: RunBuffer, call: str | None) -> bool:
-        if buffer.spool_call == call:
-            return True
-        if not spool.put(buffer.slot, buffer.seq, buffer.at, CALL, json.dumps(call).encode()):
-            return False
-        buffer.spool_call = call
-        return True
-
-    # --- lanes --------------------------------------------------------------------------------------------------------
-
-    def _open_lane(self, run_id: str) -> RunBuffer:
+    def _open_buffer(self, run_id: str) -> RunBuffer:
         self._slots += 1
         buffer = self.buffers[run_id] = RunBuffer(run_id, self._slots)
         return buffer
 
-    def shut_out(self, run_id: str) -> None:
-        """A run that another process owns: what is appended to it here is refused."""
-        self._open_lane(run_id).shut = RunFenced(run_ids=[run_id], refused=0)
+    def refuse_run(self, run_id: str) -> None:
+        """Refuse all events of a run, because another process owns it."""
+        self._open_buffer(run_id).shut = RunFenced(run_ids=[run_id], refused=0)
 
     def adopt(self, run_id: str, epoch: int, seq: int) -> None:
-        """A run that was claimed: from now on it can be appended to here."""
+        """Accept events of a run that this journal has claimed."""
         with self._lock:
             self._slots += 1
             buffer = RunBuffer(run_id, self._slots, epoch=epoch, seq=seq)
@@ -234,48 +218,50 @@ class Appender:
             self.buffers[run_id] = buffer
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        """Runs that have been pruned: nothing is known of them any more."""
+        """Forget runs that were pruned."""
         with self._lock:
             for run_id in run_ids:
                 buffer = self.buffers.pop(run_id, None)
                 self._ended -= buffer is not None and buffer.ended
             self.forgotten = True
 
-    def bury(self, run_ids: Iterable[str]) -> None:
-        """Runs that have been deleted: what waits for them is dropped, and so is what still comes."""
+    def drop_deleted(self, run_ids: Iterable[str]) -> None:
+        """Drop all waiting and all later events of runs that were deleted."""
         with self._lock:
             for buffer in [self.buffers[run_id] for run_id in run_ids if run_id in self.buffers]:
                 self.forget([buffer.run_id])
                 self.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
                 buffer.wake_waiters()
 
-    def turn_over(self, *, only_if_ready: bool = False) -> None:
-        """Go on in another spool file, so that the one with the words so far is deleted as soon as they are stored.
+    def rotate_spool(self, *, only_if_ready: bool = False) -> None:
+        """Switch to another spool file, so that the writer deletes the current one as soon as the store has its events.
 
-        `only_if_ready`: not if another file would have to be made first, which takes a millisecond.
+        `only_if_ready`: do nothing if a file would have to be created first, which takes a millisecond.
         """
         with self._lock:
             spool = self.spool
             if spool is None or self._inside or not spool.is_used or (only_if_ready and not spool.is_ready):
                 return
-            if spool.rotate(0, self._all_stored()):
-                self._introduced = []
+            self.spool_records.rotate(spool, 0)
 
-    def _lay_to_rest(self, buffer: RunBuffer, kind: Kind) -> None:
-        """A run that has ended, or waits for a human (who may go on with a new run, or never), is kept for a while."""
+    def _retire(self, buffer: RunBuffer, kind: Kind) -> None:
+        """Keep the buffer of a run that has ended or is paused for a while.
+
+        A human may resume a paused run with a new run, or never.
+        """
         if buffer.ended or kind not in ("run.end", "run.pause"):
             return
         if kind == "run.end":
-            buffer.ended = True  # not before `pend` has it: a follower that sees the flag must find the event
+            buffer.ended = True  # after `pend` has the event: a follower that sees the flag must find the event
             self._ended += 1
         else:
             buffer.paused = buffer.seq
-        self._at_rest.append(buffer)
-        while len(self._at_rest) > _KEPT_LANES:
-            oldest = self._at_rest[0]
+        self._retired.append(buffer)
+        while len(self._retired) > _KEPT_BUFFERS:
+            oldest = self._retired[0]
             if oldest.pend:
-                break  # not stored yet: the next one to end looks again
-            self._at_rest.popleft()
+                break  # the store does not have all of it yet: the next run that ends tries again
+            self._retired.popleft()
             if (oldest.ended or oldest.paused == oldest.seq) and self.buffers.get(oldest.run_id) is oldest:
                 del self.buffers[oldest.run_id]
                 self._ended -= oldest.ended
@@ -287,11 +273,11 @@ class Appender:
         return len(self.buffers) > self._ended
 
     def fence(self, buffer: RunBuffer, error: RunJournalError) -> None:
-        """Another owner has the run: refuse what waits for it, and what comes."""
+        """Refuse all waiting and all later events of a run. `error` says why: another owner has the run, for example."""
         with self._lock:
             buffer.shut = error
             dropped = buffer.drop_all()
-            if dropped and buffer.run_id not in self.buried:
+            if dropped and buffer.run_id not in self.deleted_runs:
                 self.complaints.refuse_dropped(buffer.run_id, dropped, error)
 
     # --- under pressure -----------------------------------------------------------------------------------------------
@@ -306,9 +292,9 @@ class Appender:
             self._wake()
 
     def refill(self, most: int, *, force: bool = False) -> bool:
-        """Find places for what waits in the overflow, oldest first. True when nothing waits any more.
+        """Move events from the overflow to the spool, oldest first. Return True if the overflow is empty.
 
-        With `force` the first one finds its place in memory, for the writer to store: there is no other.
+        `force`: number the first event without the spool, so that the writer can store it from memory.
         """
         with self._lock:
             outer = self._inside
@@ -330,48 +316,48 @@ class Appender:
         try:
             return self._place(*entry, entry.json.encode(), force)
         except Exception:
-            # One that cannot be placed must not block all that wait behind it.
+            # An event that cannot be placed must not block the events behind it.
             self.complaints.unreadable += 1
             logger.exception("could not record an event of run %s", entry.run_id)
             return True
 
     @property
     def waiting(self) -> int:
-        """How many events are not in the store yet."""
+        """The number of events that the store does not have yet."""
         return sum(len(buffer.pend) // 2 for buffer in list(self.buffers.values())) + self.overflowing
 
     @property
     def waiting_in_memory(self) -> int:
-        """How many of them a kill would lose."""
+        """The number of waiting events that a kill would lose."""
         return self.waiting if self.spool is None else self.overflowing
 
     @property
     def overflowing(self) -> int:
-        """How many events wait in memory only, for lack of room."""
+        """The number of events that wait in memory only, because the spool is full."""
         return len(self._overflow.entries)
 
     def moment(self) -> Moment:
-        """Now, in the order of all appends."""
+        """Return the current point in the order of all appends."""
         with self._lock:
             spool = self.spool
             return Moment(self.count, spool.file if spool else None, spool.file.pos if spool else 0)
 
     def is_inside(self) -> bool:
-        """Whether the calling thread is in the middle of an append: it is a signal handler, or a finaliser."""
-        # What threading.Condition asks its lock as well. A flag of our own would be set an instant too late.
+        """Return whether the caller is a signal handler or a finalizer that interrupts an append of its own thread."""
+        # `threading.Condition` asks its lock in the same way. A flag of our own would be set an instant too late.
         return bool(getattr(self._lock, _IS_OWNED)())
 
     def close(self) -> None:
-        """Refuse whatever comes from now on. What came before stays, for the writer."""
+        """Refuse all later events. Earlier events stay, and the writer stores them."""
         with self._lock:
             self.closed = True
 
     def complaint(self) -> RunJournalError | None:
-        """What the next barrier has to tell: each thing once, and one thing at a barrier."""
+        """Return the error that the next barrier raises. Each error is returned once, and one error at a time."""
         with self._lock:
             return self.complaints.take()
 
     def take_late(self) -> int:
-        """How many events came after the end, once."""
+        """Return how many events came after the journal was closed, and reset that number."""
         with self._lock:
             return self.complaints.take_late()

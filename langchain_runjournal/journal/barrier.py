@@ -1,4 +1,4 @@
-"""Barriers: futures that the writer resolves, safe from waiters that are cancelled."""
+"""Barriers: futures that the writer thread resolves. A waiter that is cancelled does not disturb the others."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from ..errors import RunJournalError
 
 
 class Barrier(Future[None]):
-    """Somebody who waits until all that was appended before is durable."""
+    """A future that is done when all events that were appended before it are durable."""
 
     def __init__(self, *, quiet: bool = False, then: Callable[[], object] | None = None) -> None:
         super().__init__()
         self.quiet = quiet
-        """Whether it leaves it to others to hear what was refused."""
+        """Whether this barrier leaves complaints (refused and lost events) to the next barrier that is not quiet."""
         self._then = then
 
     def open(self) -> None:
-        """Let go on who waits. `then` is called before, where blocking is allowed: by the writer. It may not raise."""
+        """Call `then`, and resolve the barrier, on the writer thread. `then` may block, but must not raise."""
         if self._then is not None:
             self._then()
         self.set_result(None)
 
 
 def fail(barriers: list[Barrier], make: Callable[[], RunJournalError], cause: BaseException | None = None) -> None:
-    """Let all of them raise. One exception for each: one that is raised in two threads mixes up their tracebacks."""
+    """Fail all barriers, each with an exception of its own.
+
+    If two threads raised the same exception object, it would mix up their tracebacks.
+    """
     for barrier in barriers:
         error = make()
         error.__cause__ = cause

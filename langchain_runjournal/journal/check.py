@@ -1,4 +1,4 @@
-"""Whether a journal is whole: the file, the numbering of each run, and what its runs still owe to their threads."""
+"""`runjournal check`: finds damage in the file, gaps in the numbering of each run, and threads that are not settled."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from .run_journal import RunJournal
 
 Progress: TypeAlias = Callable[[int, int, int], object]
-"""Told after each run: how many have been looked at, of how many, and how many events they had."""
+"""Called after each run, with the number of runs checked so far, the number of all runs, and the number of their events."""
 
 _PAGE: Final = 10_000
-_TOLD: Final = ("thread_id", "status", "cause", "settled", "lost")
-"""What a run says of itself in its row, and in its events as well."""
+_IN_EVENTS: Final = ("thread_id", "status", "cause", "settled", "lost")
+"""The fields that a run has in its row and that follow from its events as well."""
 _OF_GRAPH: Final = "Run `runjournal recover --graph module:attribute`, or send the next message of its thread"
-_GIVEN_UP: Final = "Nothing is tried again. `runjournal transcript` shows what was said; prune removes the run"
+_GIVEN_UP: Final = "The journal does not try again. `runjournal transcript` shows what was said; prune removes the run"
 _OF_TRUST: Final = "Ask yourself who may have read it; docs/limits.md, under Trust, says what the journal allows"
 _OF_NONE: Final = "Run `runjournal recover`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is not as it should be, and what to do about it.
+    """One problem that the check found, and what to do about it.
 
-    "damage": events cannot be read, or are missing. "lost": events were dropped because nothing could be written.
-    "abandoned": the process that worked on the run is gone. "unsettled": its thread may lack what the journal holds.
-    "open pair": it asked for tools and recorded no result of theirs, and nothing settles its thread. "exposed": other users
-    could read the journal's files, or replace them.
+    "damage": events cannot be read, or are missing. "lost": the journal dropped events because it could not write.
+    "abandoned": the owner of the run is dead, and the run has not ended. "unsettled": the thread of the run may lack what
+    the journal holds. "open pair": the run requested tools, recorded no result of them, and nothing settles its thread.
+    "exposed": other users could read the journal's files, or replace them.
     """
 
     what: Literal["damage", "lost", "abandoned", "unsettled", "open pair", "exposed"]
@@ -46,7 +46,10 @@ class Problem:
 
 
 class GapFinder:
-    """Pure: what is missing among the events of a run, which go by in order; `after`: behind which of them this begins."""
+    """Pure: finds what is missing among the events of one run.
+
+    The caller passes the events to `see`, in order. `after`: the seq behind which the events begin.
+    """
 
     def __init__(self, run_id: str, after: int = 0) -> None:
         self.last = after
@@ -54,52 +57,58 @@ class GapFinder:
         self._has_gaps = False
         self._begins_late = after > 0
         self._run_id = run_id
-        self._told: Run | None = None
+        self._from_events: Run | None = None
 
     def see(self, events: Sequence[Event]) -> None:
-        """The next ones."""
+        """Examine the next events."""
         for event in events:
             if event.seq > self.last + 1:
                 self._has_gaps = True
                 gap = f"has a gap: {self.last} is followed by"
                 self._gaps.append(f"{gap if self.last else 'lacks its beginning: the first that is left is'} {event.seq}")
             self.last = event.seq
-            if self._told is None:
-                self._told = _fold.begin(self._run_id, event.at)
+            if self._from_events is None:
+                self._from_events = _fold.begin(self._run_id, event.at)
             if event.kind in MARKS:
-                self._told = _fold.advance(self._told, event)
+                self._from_events = _fold.advance(self._from_events, event)
 
     def take_gaps(self) -> list[str]:
-        """Those that nobody has been told of yet, each as what one says of the run."""
+        """Return the gaps found since the last call, each as the rest of a sentence about the run."""
         gaps, self._gaps = self._gaps, []
         return gaps
 
     def differences(self, run: Run) -> list[str]:
-        """When all have gone by: where the row of the run, as it was before that, says something else."""
+        """Return where the row of the run disagrees with its events, each as the rest of a sentence about the run.
+
+        Call this after `see` has had all events. `run` is the row as it was before the events were read.
+        """
         if self.last < run.last_seq:
             return [f"should continue to {run.last_seq}, and ends at {self.last}"]
         if self.last > run.last_seq or self._begins_late:
-            return []  # it has gone on meanwhile, or what was not looked at may say it
-        if self._told is None:
+            return []  # the run got more events meanwhile, or the events before `after` explain the difference
+        if self._from_events is None:
             spoken = _odd(run, _fold.begin(run.run_id, run.started_at), "error", "ended_at", "usage")
             return ["has no event left"] if spoken else []
-        if run.ended and not self._told.ended:
+        if run.ended and not self._from_events.ended:
             return [f"lacks its end: it is {run.status}, and the last event that is left is {self.last}"]
         if self._has_gaps:
-            return []  # what is missing would have said it
-        odd = _odd(run, self._told)
-        said, has = (", ".join(f"{name} {getattr(one, name)!s}" for name in odd) for one in (self._told, run))
+            return []  # the missing events may explain the difference
+        odd = _odd(run, self._from_events)
+        said, has = (", ".join(f"{name} {getattr(one, name)!s}" for name in odd) for one in (self._from_events, run))
         return [f"does not agree with its events: they say {said}, and its row {has}"] if odd else []
 
 
-def _odd(run: Run, told: Run, *more: str) -> list[str]:
-    """In what a row says something else than its events do. What is known when a run begins, they need not say again."""
-    told = replace(told, thread_id=told.thread_id or run.thread_id)
-    return [name for name in (*_TOLD, *more) if getattr(run, name) != getattr(told, name)]
+def _odd(run: Run, from_events: Run, *more: str) -> list[str]:
+    """Return the fields in which a row differs from its events.
+
+    The thread is known when a run begins, so the events need not repeat it.
+    """
+    from_events = replace(from_events, thread_id=from_events.thread_id or run.thread_id)
+    return [name for name in (*_IN_EVENTS, *more) if getattr(run, name) != getattr(from_events, name)]
 
 
 def read_on(journal: RunJournal, run_id: str, after: int, limit: int) -> list[Event]:
-    """The next events of a run, at most so many, whatever is missing: they end before a gap, or begin behind it."""
+    """Return the next events of a run, at most `limit`. They end before a gap, or begin behind one; a gap does not raise."""
     try:
         return journal.read(run_id, after, limit)
     except EventsMissing as gap:
@@ -109,7 +118,10 @@ def read_on(journal: RunJournal, run_id: str, after: int, limit: int) -> list[Ev
 
 
 def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Problem]:
-    """Look at everything, one run after the other. Nothing is changed but what opening a journal brings in."""
+    """Check the store, the spools, the permissions and then each run. The check changes nothing.
+
+    Opening the journal, before this call, may have imported spools.
+    """
     said = _check_store(journal)
     yield from (_damage(None, text) for text in said)
     yield from _check_spools(journal)
@@ -117,7 +129,7 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
     try:
         runs = journal.runs(limit=None)
     except StoreCorrupt as error:
-        if not said:  # else it says the same of a table that is missing, say
+        if not said:  # `_check_store` may have reported the same already, for example a missing table
             yield _damage(None, error.reason)
         return
     events = 0
@@ -125,7 +137,7 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
         try:
             events += yield from _check_run(journal, run)
         except RunNotFound:
-            pass  # pruned in the meantime
+            pass  # another call has pruned the run meanwhile
         except StoreCorrupt as error:
             yield _damage(run.run_id, error.reason)
         if progress is not None:
@@ -140,15 +152,14 @@ def _check_store(journal: RunJournal) -> list[str]:
 
 
 def _check_spools(journal: RunJournal) -> Iterator[Problem]:
-    place = core_of(journal).store.path
-    if place is not None:
+    for place in core_of(journal).spool_bases:
         for path in sorted(place.parent.glob(f"{place.name}-spool-*-damaged")):
-            hint = "Try `runjournal recover --spool` on it; delete it when you need it no more"
+            hint = "Try `runjournal recover --spool` on it; delete it when you no longer need it"
             yield Problem(what="damage", run_id=None, text=f"{path.name} could not be imported whole", hint=hint)
 
 
 def _exposed(journal: RunJournal) -> Sequence[str]:
-    """What the store found of permissions when it was opened. Only one that has files knows any."""
+    """Return what the store found about permissions when it was opened. Only a store with files has the attribute."""
     found: Sequence[str] = getattr(core_of(journal).store, "exposed", ())
     return found
 
@@ -160,22 +171,22 @@ def _damage(run_id: str | None, text: str) -> Problem:
 
 def _check_run(journal: RunJournal, run: Run) -> Generator[Problem, None, int]:
     events: list[Event] = []
-    tally = GapFinder(run.run_id)
-    while page := read_on(journal, run.run_id, tally.last, _PAGE):
-        tally.see(page)
+    finder = GapFinder(run.run_id)
+    while page := read_on(journal, run.run_id, finder.last, _PAGE):
+        finder.see(page)
         events += page
-    yield from (_damage(run.run_id, f"it {said}") for said in (*tally.take_gaps(), *tally.differences(run)))
+    yield from (_damage(run.run_id, f"it {said}") for said in (*finder.take_gaps(), *finder.differences(run)))
     yield from _check_duties(journal, run, events)
     return len(events)
 
 
 def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Iterator[Problem]:
     if run.lost:
-        hint = "Look for a full disk or a lock in the log of its time; what was dropped cannot be had back"
+        hint = "Look for a full disk or a lock in the log of its time; dropped events cannot be restored"
         yield Problem(what="lost", run_id=run.run_id, text=f"{run.lost} events could not be kept", hint=hint)
     if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and core_of(journal).dead_owners.owner_is_gone(run):
         hint = _OF_GRAPH if GRAPH in run.metadata else _OF_NONE
-        yield Problem(what="abandoned", run_id=run.run_id, text="it never ended: its process is gone", hint=hint)
+        yield Problem(what="abandoned", run_id=run.run_id, text="it never ended: its owner is dead", hint=hint)
     elif run.ended and not run.settled:
         why = "" if run.problem is None else f": {run.problem}"
         text = f"it has ended, and its thread may lack what the journal holds{why}"
@@ -185,7 +196,7 @@ def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Ite
 
 
 def _check_pairs(run: Run, events: Sequence[Event]) -> Iterator[Problem]:
-    """Requests that nobody has answered. Those of the last answer of a complete run are the caller's to answer."""
+    """Yield the tool requests without a result. The caller answers those of the last answer of a completed run."""
     messages = _messages.load(run.run_id, _transcript.transcript(run.run_id, events))
     last = max((place for place, message in enumerate(messages) if message.type == "ai"), default=-1)
     for place, request in open_requests(messages):

@@ -1,9 +1,10 @@
-"""What processes that are gone have left beside a store, found and brought in."""
+"""Dead owners: finds the spools that they left beside a store, and imports these; claims their runs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.clock import Clock
@@ -11,7 +12,7 @@ from ..events import Run
 from ..stores import Owner, Store
 from .ownership import Verdict, Watch, certain, living
 from .spool import spool_files
-from .spool_recovery import Progress, SpoolReport, drain
+from .spool_import import Progress, SpoolReport, import_spool
 
 if TYPE_CHECKING:
     from .core import JournalCore
@@ -21,27 +22,29 @@ logger = logging.getLogger("langchain_runjournal")
 
 
 class DeadOwners:
-    """Looks after one store, for one journal."""
+    """The dead owners of one store, as one journal sees them."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, bases: Sequence[Path] = ()) -> None:
+        """Look for spools whose names begin with one of `bases`."""
         self.store = store
+        self._bases = bases
         self.reports: list[SpoolReport] = []
         self.holds: dict[str, Callable[[], None]] = {}
-        """By holder, what gives a thread back that is not settled any more."""
+        """By holder, the function that releases the hold on a thread if the settlement is over or can never continue."""
         self._clock = clock
         self._watch = Watch()
         self._foreign: set[str] = set()
 
     def verdict(self, owner: Owner) -> Verdict:
-        """Whether the owner is gone; "unknown" until its lease has run out, where only heartbeats tell."""
+        """Return whether the owner is dead. If only heartbeats can tell, that is "unknown" until its lease has run out."""
         return self._watch.verdict(owner, self._clock.monotonic())
 
     def is_gone(self, owner: Owner) -> bool:
-        """Whether the owner is known to be gone."""
+        """Return whether the owner is known to be dead."""
         return self.verdict(owner) == "gone"
 
     def beats_in_doubt(self, run: Run) -> int | None:
-        """The heartbeats of a run's owner, where only they tell whether it lives; else None."""
+        """Return the heartbeat count of a run's owner, if only heartbeats can tell whether the owner is alive; else None."""
         owner = self._owner(run)
         return owner.beats if owner is not None and certain(owner) is None else None
 
@@ -49,39 +52,47 @@ class DeadOwners:
         return next((owner for owner in self.store.owners() if owner.owner_id == run.owner), None)
 
     def owner_is_gone(self, run: Run) -> bool:
-        """Whether nobody can write this run any more. What its owner left in its spool is then brought in."""
+        """Return whether the owner of this run is dead, so that no process can write the run. If so, import its spool."""
         owner = self._owner(run)
         if owner is not None and not self.is_gone(owner):
             return False
         if run.owner is not None:
-            self.collect_from(run.owner)
+            self.import_spool_of(run.owner)
         return True
 
-    def collect(self) -> None:
-        """Bring into the store what processes that are gone have left in their spools."""
+    def import_spools(self) -> None:
+        """Import the spools of all dead owners into the store. First release the holds of settlements that are over."""
         for release_if_over in list(self.holds.values()):
             release_if_over()
-        if self.store.path is None:
+        if not self._bases:
             return
-        # The spools first: a journal that is just being opened is an owner before it has a spool, so that one that has a
-        # spool here and is no owner there has left.
-        spools = spool_files(self.store.path)
+        # List the spools before the owners: a journal that is being opened registers as an owner before it makes a spool.
+        # So a spool that is listed here without an owner below belongs to a dead owner.
+        spools = self._spools()
         progress = Progress(self.store.url)
         owners = {owner.owner_id: owner for owner in self.store.owners()}
         for owner_id in {*owners, *spools} - living - self._foreign:
             owner = owners.get(owner_id)
             if owner is None or self.is_gone(owner):
                 try:
-                    self.collect_from(owner_id, progress)
+                    self.import_spool_of(owner_id, progress)
                 except Exception:
-                    # One that cannot be brought in must not keep the others out.
+                    # If one spool cannot be imported, the others must be imported all the same.
                     logger.exception("could not import the spool of the dead owner %s; retrying later", owner_id)
 
-    def collect_from(self, owner_id: str, progress: Progress | None = None) -> None:
-        """The same for one owner, which is known to be gone."""
-        paths = spool_files(self.store.path).get(owner_id) if self.store.path else None
+    def _spools(self) -> dict[str, list[Path]]:
+        """Return the spool files of all places, in order, by the id of their owner."""
+        found: dict[str, list[Path]] = {}
+        for base in self._bases:
+            for owner_id, paths in spool_files(base).items():
+                found.setdefault(owner_id, []).extend(paths)
+        return found
+
+    def import_spool_of(self, owner_id: str, progress: Progress | None = None) -> None:
+        """Import the spool of one owner, which is known to be dead."""
+        paths = self._spools().get(owner_id)
         if paths:
-            report = drain(self.store, owner_id, paths, progress)
+            report = import_spool(self.store, owner_id, paths, progress)
             if report.events or report.problem:
                 self.reports.append(report)
             if report.foreign:
@@ -91,7 +102,7 @@ class DeadOwners:
 
 
 def claim(journal: RunJournal, core: JournalCore, run_id: str) -> bool:
-    """See `RunJournal.claim`."""
+    """Implement `RunJournal.claim`."""
     run = journal.run(run_id)
     if run.owner == journal.owner_id or run.done:
         return not run.done

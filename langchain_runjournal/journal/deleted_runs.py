@@ -1,7 +1,7 @@
-"""The runs that were deleted here: what becomes of an event that still comes for one of them.
+"""The runs that this process has deleted, so that their late events can be dropped.
 
-Rule: a deleted run never comes back. A model or a tool that could not be stopped may still send events for it, and the first
-event of an unknown run would begin it again.
+Rule: a deleted run never comes back. A model or a tool that could not be stopped may still send events for a deleted run,
+and the first event of an unknown run would begin that run again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ logger = logging.getLogger("langchain_runjournal")
 _MOST: Final = 100_000
 
 
-class Buried:
-    """The ids of deleted runs. Used under the lock of the intake."""
+class DeletedRuns:
+    """The ids of deleted runs. Call the methods under the lock of the appender."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
@@ -27,18 +27,21 @@ class Buried:
         return run_id in self._ids
 
     def add(self, run_ids: Collection[str]) -> None:
-        """They are being deleted. The oldest of very many are forgotten."""
+        """Add runs that are being deleted. Beyond 100,000 ids, forget the oldest."""
         self._ids.update(dict.fromkeys(run_ids))
         while len(self._ids) > _MOST:
             del self._ids[next(iter(self._ids))]
 
     def discard(self, run_ids: Collection[str]) -> None:
-        """They could not be deleted, after all."""
+        """Remove runs whose deletion has failed."""
         for run_id in run_ids:
             self._ids.pop(run_id, None)
 
     def drops(self, run_id: str, kind: Kind) -> bool:
-        """Whether an event is a late one of a deleted run. `run.start` is none: a new run has been given the old id."""
+        """Return whether an event is a late event of a deleted run, which the caller must drop.
+
+        A `run.start` is not late: it begins a new run with the old id.
+        """
         if run_id not in self._ids:
             return False
         if kind == "run.start":

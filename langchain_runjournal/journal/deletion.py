@@ -1,7 +1,8 @@
-"""`RunJournal.delete` and `prune`: runs that go, and what this process still held of them in memory and in its spool.
+"""`RunJournal.delete` and `prune`: delete runs, and what this process holds of them in memory and in its spool.
 
-Rule: a run that may still be written is never deleted. Any other is claimed first, so that no process settles it later,
-deleted in one transaction, and then forgotten here, so that no late event begins it again.
+Rule: a run that a process may still write is never deleted. This module claims any other run first, so that no process
+settles it later; then it deletes the run in one transaction, and forgets it in this process, so that no late event begins it
+again.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _SETTLING: Final = 60.0
-"""Seconds that a deletion waits for a settlement of this process that is at work on the thread."""
+"""The seconds that a deletion waits for a settlement that this process is making on the thread."""
 
 
 def delete(
     journal: RunJournal, thread_id: str | None, run_id: str | None, force: bool, timeout: float | None
 ) -> Effects[list[str]]:
-    """See `RunJournal.delete`."""
+    """Implement `RunJournal.delete`."""
     if (thread_id is None) == (run_id is None):
         given = {"thread_id": thread_id, "run_id": run_id}
         raise InvalidArgument(name="thread_id or run_id", expected="given, and not both", value=given)
@@ -42,7 +43,7 @@ def delete(
     runs, at_work = yield off_loop(journal, look)
     if at_work and force:
         for one in at_work:
-            with suppress(RunAbandoned, RunNotFound):  # its process has died, or somebody else has deleted it
+            with suppress(RunAbandoned, RunNotFound):  # its owner is dead, or another call has deleted it
                 yield from _stopping.stop(journal, one, "stop", True, timeout)
         with suppress(RunNotFound):
             runs, at_work = yield off_loop(journal, look)
@@ -51,7 +52,7 @@ def delete(
     ids = {run.run_id for run in runs}
     core = core_of(journal)
     for started in [one for run_id in ids if (one := core.local_runs.named(run_id)) is not None]:
-        yield wait_for(started, _SETTLING)  # it has ended, and its task reads once more how
+        yield wait_for(started, _SETTLING)  # the run has ended, and its task still reads the status once
     for thread in {run.thread_id for run in runs} - {None}:
         for work in core.extensions.at_work_on(str(thread)):
             yield wait_for(work, _SETTLING)
@@ -60,16 +61,16 @@ def delete(
 
 
 def _find(journal: RunJournal, thread_id: str | None, run_id: str | None) -> tuple[list[Run], list[str]]:
-    """The runs that are meant, the oldest first, and the ids of those that are at work."""
-    # First: what a dead process left in its spool would otherwise come into the store when its run is gone.
+    """Return the runs to delete, the oldest first, and the ids of those that are running."""
+    # Import spools first: otherwise a later import could store events of a run that is deleted by then.
     core = core_of(journal)
-    core.dead_owners.collect()
+    core.dead_owners.import_spools()
     core.extensions.end_idle_runs()
     runs = journal.runs(text("thread_id", thread_id), None, None)[::-1] if thread_id is not None else []
     if run_id is not None:
         runs = [journal.run(run_id)]
-    is_free = core.dead_owners.owner_is_gone
-    return runs, [run.run_id for run in runs if run.status == RunStatus.RUNNING and not is_free(run)]
+    is_gone = core.dead_owners.owner_is_gone
+    return runs, [run.run_id for run in runs if run.status == RunStatus.RUNNING and not is_gone(run)]
 
 
 def _delete(journal: RunJournal, runs: list[Run]) -> list[str]:
@@ -77,28 +78,29 @@ def _delete(journal: RunJournal, runs: list[Run]) -> list[str]:
         if run.ended and run.settled:
             continue
         with suppress(RunNotFound):
-            # From now on no other process can settle it. One that has ended may belong to a journal that lives.
+            # After the claim, no other process can settle the run. The owner of a run that has ended may be alive.
             if not _dead_owners.claim(journal, core_of(journal), run.run_id) and run.status == RunStatus.RUNNING:
                 raise RunAtWork(run_ids=[run.run_id])
     return erase(journal, [run.run_id for run in runs])
 
 
 def erase(journal: RunJournal, run_ids: Collection[str]) -> list[str]:
-    """Delete runs that nobody writes, and forget them in this process."""
+    """Delete runs that no process writes, and forget them in this process."""
     core = core_of(journal)
     appender = core.writer.appender
     with appender._lock:
-        appender.buried.add(run_ids)  # before: what the writer has in its hands for them is then refused without a complaint
+        # First, so that events that the writer is storing now are refused without a complaint.
+        appender.deleted_runs.add(run_ids)
     try:
         gone = core.store.delete(run_ids)
     except BaseException:
         with appender._lock:
-            appender.buried.discard(run_ids)
+            appender.deleted_runs.discard(run_ids)
         raise
-    appender.bury(run_ids)
+    appender.drop_deleted(run_ids)
     core.extensions.forget(run_ids)
-    appender.turn_over()
-    # The writer deletes the spool file, once all that the file holds of other runs is in the store.
+    appender.rotate_spool()
+    # The writer deletes the spool file when the store has all events of other runs in that file.
     problem = make_durable(journal, _SETTLING).now()
     if problem is not None:
         logger.warning("a spool file of %s keeps deleted text until the journal can be written: %s", journal.url, problem)
@@ -106,7 +108,7 @@ def erase(journal: RunJournal, run_ids: Collection[str]) -> list[str]:
 
 
 def prune(journal: RunJournal, older_than: Age, keep_last: int | None, dry_run: bool, vacuum: bool) -> list[str]:
-    """See `RunJournal.prune`."""
+    """Implement `RunJournal.prune`."""
     core = core_of(journal)
     core.check_open()
     if older_than is None and keep_last is None and not vacuum:

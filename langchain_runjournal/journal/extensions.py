@@ -1,6 +1,7 @@
-"""What other rooms keep for one journal: the recorder of its callbacks, for one. The journal does not know what it is.
+"""Extensions: objects that other rooms keep with a journal, such as the recorder of its callbacks.
 
-Rule: an extension is made when its room first asks for it. The journal calls its extensions; it asks nothing else of them.
+Rule: a room makes its extension when it first needs it. The journal calls the methods of `Extension`, and knows nothing else
+about an extension.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ _E = TypeVar("_E", bound="Extension")
 
 
 class Extension:
-    """What the journal tells one of them. Each method does nothing unless the extension overrides it."""
+    """The base of an extension: the calls that it gets from the journal. Each method does nothing unless overridden."""
 
     def after_fork(self) -> None:
-        """Forget what belongs to the parent process. Called in the child, where other threads may hold a lock for ever."""
+        """Forget what belongs to the parent process.
+
+        The journal calls this in a forked child, where a lock that another thread of the parent held is never released.
+        """
 
     def end_idle_runs(self) -> None:
-        """Append the end of each run that no task and no settlement works on any more."""
+        """Append the end of each run on which neither a task nor a settlement works."""
 
     def at_work_on(self, thread_id: str) -> Waited | None:
-        """Return what is at work on a thread, if it must end before the runs of the thread may be deleted."""
+        """Return the work on a thread that must end before the runs of the thread may be deleted, or None."""
         return None
 
     def forget(self, run_ids: Collection[str]) -> None:
@@ -40,29 +44,29 @@ class Extensions:
         return len(self._found)
 
     def get(self, kind: type[_E], make: Callable[[], _E]) -> _E:
-        """Return the extension of a class; make it if no other call has made it."""
+        """Return the extension of a class. Make it if the journal does not have it."""
         found = self._found.get(kind)
         if found is None:
-            # Two threads may both make one: `setdefault` keeps the first, and no caller has the other.
+            # In a race, two threads may each make one. `setdefault` keeps the first, and both callers get that one.
             found = self._found.setdefault(kind, make())
         return cast("_E", found)
 
     def after_fork(self) -> None:
-        """Tell all of them."""
+        """Call `after_fork` of each extension."""
         for one in self._all():
             one.after_fork()
 
     def end_idle_runs(self) -> None:
-        """Tell all of them."""
+        """Call `end_idle_runs` of each extension."""
         for one in self._all():
             one.end_idle_runs()
 
     def at_work_on(self, thread_id: str) -> list[Waited]:
-        """Ask all of them."""
+        """Return the work of all extensions on a thread."""
         return [work for one in self._all() if (work := one.at_work_on(thread_id)) is not None]
 
     def forget(self, run_ids: Collection[str]) -> None:
-        """Tell all of them."""
+        """Call `forget` of each extension."""
         for one in self._all():
             one.forget(run_ids)
 

@@ -1,7 +1,7 @@
 """Followers: the two shells around `replay`, one that blocks and one that awaits.
 
-A follower of a run that this process writes reads what the run's lane holds, which a kill can no longer take away; any
-other one reads the store, and is woken when SQLite says that somebody has written.
+A follower of a run that this process writes reads the run buffer, whose events a kill can no longer lose. Any other follower
+reads the store, and the writer thread wakes it when SQLite reports that another process has written.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from typing import TYPE_CHECKING, Final
 from ..errors import RunNotFound
 from ..events import Event, Run
 from ..events.run_state import advance, begin
-from .bell import Bell
-from .replay import Page, Replay, Step
+from .follow_plan import Page, Replay, Step
+from .wake_signal import WakeSignal
 
 if TYPE_CHECKING:
     from .core import JournalCore
-    from .duties import Duties
+    from .writer_duties import Duties
 
 PAGE: Final = 2_000
 
-_LONGEST_NAP: Final = 1.0
-"""Seconds after which a follower looks without having been woken: a wake-up that gets lost costs no more than that."""
+_LONGEST_SLEEP: Final = 1.0
+"""The seconds after which a follower looks without having been woken. A lost wake-up delays it by no more than this."""
 
 
 def look(core: JournalCore, run_id: str, after: int, *, doubtful: bool = False) -> Page:
-    """The next page of a run. Blocks for as long as the store takes."""
+    """Return the next page of a run. Block for as long as the store takes.
+
+    `doubtful`: if memory has nothing new, look into the store as well.
+    """
     page = look_here(core, run_id, after)
     if page is not None and not (doubtful and not page.events):
         return page
@@ -37,20 +40,20 @@ def look(core: JournalCore, run_id: str, after: int, *, doubtful: bool = False) 
     if events or page is not None:
         return Page(events, ended=page.ended if page is not None else False)
     run = find(core, run_id)
-    # Read again after the status: what came with the end must not be missed.
+    # Read the events after the status, so that no event that came together with the end is missed.
     return Page(core.store.read(run_id, after, PAGE), ended=run.ended)
 
 
 def find(core: JournalCore, run_id: str) -> Run:
-    """The run as the store has it. Raises `RunNotFound`."""
+    """Return the run as the store has it. Raise `RunNotFound`."""
     run = core.store.run(run_id)
     if run is None:
-        # A process that died before it could store its first event has it in its spool.
-        core.dead_owners.collect()
+        # The spool of a dead owner may hold the first event of the run.
+        core.dead_owners.import_spools()
         run = core.store.run(run_id)
     buffer = core.appender.buffers.get(run_id)
     if run is None and buffer is not None and buffer.pend and not buffer.base and not buffer.shut:
-        # Appended here, and not stored yet because the store fails: what the lane knows is what there is to know.
+        # The run was appended here, and the store has failed to take it so far: the run buffer alone knows the run.
         run = begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, core.owner.owner_id)
         for mark in list(buffer.marks):
             run = advance(run, mark)
@@ -60,26 +63,26 @@ def find(core: JournalCore, run_id: str) -> Run:
 
 
 def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
-    """The next page from memory, or None if it has to come from the store."""
+    """Return the next page from memory, or None if only the store has it."""
     buffer = core.appender.buffers.get(run_id)
     if buffer is None or buffer.shut:
         return None
-    ended = buffer.ended  # before its events: an end in between must not make an older page look like the last one
+    ended = buffer.ended  # before the events: if the run ends in between, an older page must not count as the last one
     events = buffer.tail(after, PAGE)
     return None if events is None else Page(events, ended)
 
 
 def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
-    """Every event, as long as the run lives. Blocks between them."""
+    """Yield every event until the run ends. Block between events."""
     waiter = _Sleeper()
     try:
         while replay.step is not Step.DONE:
             doubtful = False
             if replay.step is Step.WAIT:
-                # Not woken for long: the run may have gone on elsewhere, with an owner that has claimed it.
-                doubtful = not waiter.sleep(_LONGEST_NAP)
+                # Without a wake-up for so long, another owner may have claimed the run and may write it.
+                doubtful = not waiter.sleep(_LONGEST_SLEEP)
                 replay.woken()
-            # Before reading, so that a wake-up that comes after it makes the next sleep return at once.
+            # Listen before reading, so that an event that comes after the read makes the next sleep return at once.
             waiter.listen(core, replay.run_id)
             yield from replay.accept(look(core, replay.run_id, replay.after, doubtful=doubtful))
     finally:
@@ -89,16 +92,16 @@ def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
 async def afollow(
     core: JournalCore, replay: Replay, off_loop: Callable[[Callable[[], Page]], Awaitable[Page]]
 ) -> AsyncIterator[Event]:
-    """Every event, as long as the run lives."""
+    """Yield every event until the run ends. Await between events."""
     waiter = _LoopSleeper(asyncio.get_running_loop(), core.duties)
     try:
         while replay.step is not Step.DONE:
             doubtful = False
             if replay.step is Step.WAIT:
-                doubtful = not await waiter.sleep(_LONGEST_NAP)
+                doubtful = not await waiter.sleep(_LONGEST_SLEEP)
                 replay.woken()
             waiter.listen(core, replay.run_id)
-            # In memory: no reason to leave the loop.
+            # A read from memory does not block, so it can stay on the event loop.
             page = None if doubtful else look_here(core, replay.run_id, replay.after)
             if page is None:
                 page = await off_loop(partial(look, core, replay.run_id, replay.after, doubtful=doubtful))
@@ -109,7 +112,10 @@ async def afollow(
 
 
 class _Listener:
-    """Signed up with the lane of a run of this process, or else with the writer, which watches the store."""
+    """The base of the sleepers. A sleeper listens to the buffer of its run if this process writes the run.
+
+    Otherwise it listens to the writer thread, which watches the store.
+    """
 
     def wake(self) -> None:
         raise AssertionError("each kind of listener says how it is woken")
@@ -131,36 +137,37 @@ class _Listener:
 
 
 class _Sleeper(_Listener):
-    """Sleeps in its thread."""
+    """A listener that blocks its thread while it sleeps."""
 
     def __init__(self) -> None:
-        self._bell = Bell()
+        self._bell = WakeSignal()
 
     def wake(self) -> None:
         self._bell.ring()
 
     def sleep(self, longest: float) -> bool:
-        """Block until there may be something new, at most `longest` seconds."""
+        """Block until there may be something new, at most `longest` seconds. Return whether a wake-up came."""
         return self._bell.wait(longest)
 
 
 class _LoopSleeper(_Listener):
-    """Sleeps in its event loop."""
+    """A listener that awaits on its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._duties = duties  # not the core: what the writer thread holds must not keep a dropped journal
+        self._duties = duties  # not the core: the writer thread must hold no reference that keeps a dropped journal alive
         self._event = asyncio.Event()
         self._overslept = False
 
     def wake(self) -> None:
         if threading.get_ident() == self._thread:
-            # A callback rather than the event itself: this may be in the middle of anything.
+            # Schedule a callback instead of setting the event here: this call may interrupt any code of the loop.
             if not self._loop.is_closed():
                 self._loop.call_soon(self._event.set)
         else:
-            # Waking a loop from outside writes to a pipe, and gives up the GIL: not in an append. The writer does it.
+            # Waking a loop from another thread writes to a pipe, which releases the GIL. An append must not do that, so the
+            # writer thread does.
             self._duties.give(self._wake_from_outside)
 
     def _wake_from_outside(self) -> None:
@@ -168,7 +175,7 @@ class _LoopSleeper(_Listener):
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def sleep(self, longest: float) -> bool:
-        # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the news.
+        # Not `wait_for`: before Python 3.12, it loses a cancellation that comes together with the wake-up.
         self._overslept = False
         timer = self._loop.call_later(longest, self._oversleep)
         try:
@@ -184,7 +191,10 @@ class _LoopSleeper(_Listener):
 
 
 class RunWaiter:
-    """Sleep until a run may have gone on, in both ways. Listen, look, and sleep: nothing in between is missed."""
+    """A waiter that sleeps until a run may have changed, for callers that block and for callers that await.
+
+    Call `listen`, look at the run, then call `sleep`: a change in between makes `sleep` return at once.
+    """
 
     def __init__(self, core: JournalCore, run_id: str) -> None:
         self._about = core, run_id
@@ -192,21 +202,21 @@ class RunWaiter:
         self._loop_sleeper: _LoopSleeper | None = None
 
     def listen(self) -> None:
-        """Listen, for a caller that blocks."""
+        """Begin to listen, for a caller that blocks."""
         self._sleeper.listen(*self._about)
 
     async def alisten(self) -> None:
-        """Same as :meth:`listen`, for a caller on an event loop."""
+        """Begin to listen, for a caller on an event loop."""
         if self._loop_sleeper is None:
             self._loop_sleeper = _LoopSleeper(asyncio.get_running_loop(), self._about[0].duties)
         self._loop_sleeper.listen(*self._about)
 
     def sleep(self, longest: float) -> bool:
-        """Block until there may be something new, at most `longest` seconds."""
+        """Block until there may be something new, at most `longest` seconds. Return whether a wake-up came."""
         return self._sleeper.sleep(longest)
 
     async def asleep(self, longest: float) -> bool:
-        """Same as :meth:`sleep`, without blocking the loop."""
+        """Do what :meth:`sleep` does, without blocking the event loop."""
         return self._loop_sleeper is not None and await self._loop_sleeper.sleep(longest)
 
     def end(self) -> None:

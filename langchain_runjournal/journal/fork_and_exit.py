@@ -1,4 +1,4 @@
-"""What the process does to its journals: it forks, and it exits without having closed them."""
+"""Forks and exits of the process: what happens to its journals when it forks, or exits without having closed them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..events import Event, Kind
 from .ownership import living, this_place
@@ -23,13 +24,13 @@ _journals: weakref.WeakSet[RunJournal] = weakref.WeakSet()
 
 
 def register(journal: RunJournal, core: JournalCore) -> None:
-    """From now on the journal is told of forks, and closed at exit."""
+    """Register a journal, so that it survives forks and is closed at exit."""
     _cores.add(core)
     _journals.add(journal)
 
 
-class Asleep:
-    """Stands in for the intake in a forked child, until the child first uses its journal."""
+class DormantAppender:
+    """A stand-in for the appender in a forked child, until the child first uses its journal."""
 
     waiting = 0
 
@@ -40,20 +41,25 @@ class Asleep:
         self.buffers: dict[str, RunBuffer] = {}
 
     def append(self, event: Event) -> None:
-        """Revive, then append there."""
+        """Make the child's own parts, then append the event to its own appender."""
         try:
             self.revive()
             self._core.appender.append(event)
         except Exception:
             logger.exception("lost an event: could not open the journal in the forked process %d", os.getpid())
 
-    def add(self, run_id: str, call: str | None, kind: Kind, type: int, json: str) -> None:
-        """Revive, then add there."""
+    def record(self, run_id: str, call: str | None, kind: Kind, data: Any, written: str | None = None) -> None:
+        """Make the child's own parts, then record the event with its own appender."""
         self.revive()
-        self._core.appender.add(run_id, call, kind, type, json)
+        self._core.appender.record(run_id, call, kind, data, written)
+
+    def as_recorded(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """Revive, then ask there."""
+        self.revive()
+        return self._core.appender.as_recorded(messages)
 
     def miss(self) -> None:
-        """Revive, so that a barrier can tell."""
+        """Make the child's own parts, so that a barrier can raise the error."""
         self.revive()
         self._core.appender.miss()
 
@@ -64,11 +70,11 @@ class Asleep:
                 self._core.start(self.not_ours)
 
     def is_inside(self) -> bool:
-        """Nobody appends here."""
+        """Return False: no append is under way here."""
         return False
 
     def take_late(self) -> int:
-        """Nothing has been refused here."""
+        """Return 0: this stand-in refuses no event."""
         return 0
 
 
@@ -83,8 +89,8 @@ def _after_fork(child: bool) -> None:
 
 
 def _in_child() -> None:
-    living.clear()  # the owners of this process so far are the parent's
-    this_place.cache_clear()  # a child of os.unshare() is in another namespace than its parent
+    living.clear()  # these owners are the parent's
+    this_place.cache_clear()  # after `os.unshare`, a child is in another namespace than its parent
     _after_fork(True)
 
 

@@ -1,7 +1,7 @@
-"""The runs that this process works on in tasks of their own: `runs/` registers them, and the journal stops and awaits them.
+"""The runs of this process that have a task of their own: `runs/` registers them, and the journal stops and awaits them.
 
-Rule: the journal does not know how such a run works. It knows on which thread the run's event loop is, when the run is
-over, and how to ask the run to stop.
+Rule: the journal does not know how such a run works. It knows the thread of the run's event loop, when the run is over, and
+how to ask the run to stop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..events import Run
 logger = logging.getLogger("langchain_runjournal")
 
 _SETTLING: Final = 30.0
-"""Seconds that a shutdown gives to settlements, once the grace of all runs is over."""
+"""The seconds that a shutdown gives to settlements after the grace of all runs is over."""
 _NOT_OVER: Final = (
     "closing the journal %s while run %s is still running: the next message of its thread settles the run, or"
     " RunJournal.recover. Await aclose() on the event loop of the run, before that loop ends"
@@ -30,35 +30,35 @@ class LocalRun(Protocol):
 
     run_id: str
     thread: int
-    """The thread of its event loop. A caller that blocks that thread until the run is over waits for ever."""
+    """The thread of its event loop. A caller that blocks this thread until the run is over causes a deadlock."""
     grace: float
-    """Seconds that it gets to end when it is stopped."""
+    """The seconds that the run has to end after a stop request."""
     done: concurrent.futures.Future[Run]
-    """Has the run when it is over, settled and durable."""
+    """The future of the run. It is done when the run is over, settled and durable."""
 
     def ask(self, cause: str) -> None:
-        """Ask it to stop, from any thread. The first cause stays."""
+        """Ask the run to stop, from any thread. The first cause stays."""
 
 
 class LocalRuns:
-    """The runs of one journal in tasks of their own, until they are over, by the integers of their ids."""
+    """The local runs of one journal until they are over, by the integer of their id."""
 
     def __init__(self) -> None:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """In a child: all of them are the parent's, and another thread of the parent may hold the lock."""
-        # Reentrant: the garbage collector may close a journal in the middle of a method, on the same thread.
+        """Begin anew in a forked child: the runs are the parent's, and another thread of the parent may hold the lock."""
+        # Reentrant: a finalizer may close a journal while it interrupts a method on the same thread.
         self._lock = threading.RLock()
         self._runs: dict[int, LocalRun] = {}
         self.is_closing = False
-        """Whether the journal is being closed: no run begins any more."""
+        """Whether the journal is being closed, so that no run may begin."""
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def register(self, key: int, run: LocalRun) -> bool:
-        """Add a run that begins. Return False if it may not, since the journal is being closed."""
+        """Add a run that begins. Return False if the journal is being closed: the run must not begin then."""
         with self._lock:
             if not self.is_closing:
                 self._runs[key] = run
@@ -69,7 +69,7 @@ class LocalRuns:
         self._runs.pop(key, None)
 
     def get(self, key: int) -> Any:
-        """Return the run with this key, or None. `capture` asks, and knows more of it than its protocol here says."""
+        """Return the run with this key, or None. The type is `Any`, because `capture` uses more than the protocol above."""
         return self._runs.get(key)
 
     def named(self, run_id: str) -> LocalRun | None:
@@ -77,14 +77,14 @@ class LocalRuns:
         return next((one for one in list(self._runs.values()) if one.run_id == run_id), None)
 
     def begin_to_close(self) -> list[LocalRun]:
-        """Let no run begin any more, and return those that have begun."""
+        """Prevent runs from beginning, and return those that have begun."""
         with self._lock:
             self.is_closing = True
             return list(self._runs.values())
 
 
 def shut_down(runs: LocalRuns, url: str) -> Effects[None]:
-    """Stop all runs that this process has started, and wait until they are settled."""
+    """Stop all runs that this journal has started, and wait until they are settled."""
     going = runs.begin_to_close()
     for one in going:
         one.ask("shutdown")

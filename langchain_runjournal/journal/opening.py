@@ -1,4 +1,4 @@
-"""Opening a journal off the event loop: after a crash, there may be a million events to bring in first."""
+"""`RunJournal.aopen`: opens a journal off the event loop, since after a crash it may have to import a million events."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ..common.clock import Clock
+from ..redact import Redact
 from ..stores import Store, Synchronous
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ _T = TypeVar("_T")
 class Options(TypedDict, total=False):
     """The options of `RunJournal`."""
 
-    synchronous: Synchronous
+    synchronous: Synchronous | None
     lease: float
-    busy_timeout: float
+    busy_timeout: float | None
+    spool_dir: str | os.PathLike[str] | None
     spool_limit: int
+    redact: Redact | None
     clock: Clock | None
 
 
@@ -36,20 +39,20 @@ class Opening:
     if TYPE_CHECKING:
 
         def __init__(self, url: str | os.PathLike[str] | Store, **options: Unpack[Options]) -> None:
-            """As `RunJournal` has it."""
+            """Declare the signature of `RunJournal`."""
 
     @classmethod
     async def aopen(cls, url: str | os.PathLike[str] | Store, **options: Unpack[Options]) -> Self:
-        """Same as ``RunJournal(url, ...)``, without blocking the loop.
+        """Open a journal like ``RunJournal(url, ...)``, without blocking the event loop.
 
-        After a crash, opening brings in what killed processes left, which can take a second for a million events. Use it as
-        ``async with await RunJournal.aopen("runs.db") as journal``. A journal whose opening is cancelled is closed again.
+        Opening a journal imports the spools of dead owners, which can take a second for a million events. Use it as
+        ``async with await RunJournal.aopen("runs.db") as journal``. If this call is cancelled, it closes the journal again.
         """
         return await _in_a_thread(lambda: cls(url, **options), _close)
 
 
 async def _in_a_thread(make: Callable[[], _T], undo: Callable[[_T], None]) -> _T:
-    # A thread of its own: the executor of the loop may be full of the application's synchronous tools.
+    # A thread of its own: the synchronous tools of the application may occupy the executor of the event loop.
     executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="runjournal-open")
     made = executor.submit(make)
     executor.shutdown(wait=False)

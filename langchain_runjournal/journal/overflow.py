@@ -1,7 +1,8 @@
-"""Where events wait when the spool has no room: in memory, in order, not numbered yet, and never without limit.
+"""The overflow: events that wait in memory while the spool is full. They are in order, not numbered yet, and limited.
 
-Rule: lose as little as possible, and nothing in silence. Adjacent deltas of a call merge, which loses nothing; beyond the
-limit events are dropped and counted, run by run; what decides about a run is dropped last.
+Rule: lose as little as possible, and lose nothing without a record of it. Adjacent deltas of a call are merged, which loses
+nothing. Beyond the limit, events are dropped and counted for each run. Marks, the events that decide the state of a run, are
+dropped last.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from .spool import TEXT, VALUE
 
 _MOST: Final = 8 << 20
 _MOST_MARKS: Final = 32 << 20
-_COST: Final = 200  # bytes that an event in the overflow takes besides its text
-_LARGE: Final = 1 << 20  # what one event counts for at most: a huge one must not make all that follow it get lost
+_COST: Final = 200  # the bytes that an event in the overflow takes besides its text
+_LARGE: Final = 1 << 20  # the most bytes that one event counts for: a huge one must not cause the loss of all later events
 
 
 class Entry(NamedTuple):
-    """One event on its way in."""
+    """One event that has no number yet."""
 
     run_id: str
     kind: Kind
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class Overflow:
-    """Events that the spool has no room for: in memory, not numbered yet, adjacent deltas of a call merged."""
+    """The events that wait in memory, and the number of dropped events of each run."""
 
     def __init__(self) -> None:
         self.entries: deque[tuple[Entry, list[str]]] = deque()
@@ -43,14 +44,14 @@ class Overflow:
         return bool(self.entries or self._lost)
 
     def add(self, entry: Entry) -> bool:
-        """Keep it, or return False and count it as lost. Marks are kept for longer: there are few, and they decide."""
+        """Keep an event, or return False and count it as lost. Marks have a larger limit: they are few, and decide most."""
         most = _MOST_MARKS if entry.kind in MARKS else _MOST
         if self.bytes > most or (self._lost and most == _MOST):
             self._lost[entry.run_id] = self._lost.get(entry.run_id, 0) + 1
             return False
         before = self._last_of.get(entry.run_id)
         if before and entry.type == before[0].type == TEXT and entry.call == before[0].call:
-            # Two JSON strings make one: what was said stays, only the seam goes.
+            # Two JSON strings are joined to one. The text stays the same; only the boundary between the deltas is lost.
             before[1].append(entry.json[1:-1])
             self.bytes += min(len(entry.json), _LARGE)
             return True
@@ -61,7 +62,7 @@ class Overflow:
         return True
 
     def first(self, at: int) -> Entry | None:
-        """The oldest entry, left in place; after the last one, a `run.lost` for each run that lost some."""
+        """Return the oldest entry, and leave it in place. After the last entry come `run.lost` events, one for each run."""
         if self.entries:
             entry, texts = self.entries[0]
             return entry._replace(json='"' + "".join(texts) + '"') if texts else entry
@@ -70,7 +71,7 @@ class Overflow:
         return None
 
     def drop_first(self) -> None:
-        """The oldest entry has found its place."""
+        """Remove the oldest entry, which has its number now."""
         if self.entries:
             kept = self.entries.popleft()
             if not self.entries:

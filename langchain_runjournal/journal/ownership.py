@@ -1,9 +1,9 @@
-"""Who may write a run: this process's identity, and whether another one is gone.
+"""Ownership: the identity of this process as an owner of runs, and whether another owner is dead.
 
-A process number can be looked up only within one place: one boot of one machine, one namespace of process numbers, one of
-time. There, a dead process is noticed at once. From elsewhere only the heartbeat tells: an owner is gone when its count has
-stood still for its lease, measured by the watcher's own monotonic clock. No wall clock is compared with another one, or with
-itself. `journal/process_life.py` decides; this module looks.
+A process can look up another process id (pid) only within one place: one boot of one machine, one pid namespace, and one
+time namespace. There, it notices a dead process at once. From another place, only the heartbeat tells: an owner is dead when
+its heartbeat count has not changed for the length of its lease, measured by the watcher's own monotonic clock. No wall clock
+is compared with another clock, or with itself. `journal/process_liveness.py` decides; this module collects the facts.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ..stores import Owner
-from .process_life import Here, Seen, is_same_place, judge
+from .process_liveness import Here, Seen, is_same_place, judge
 
 living: Final[set[str]] = set()
-"""Owners of this process. One that is not here has closed, or belonged to the program that this process was before an
-`exec`: the process lives, they do not."""
+"""The ids of the live owners of this process. An owner with our pid that is not in this set is dead although the process is
+alive: its journal was closed, or it belonged to the program that this process ran before an `exec`."""
 
 Verdict = Literal["alive", "gone", "unknown"]
 
 
 def new_owner(lease: float) -> Owner:
-    """An identity for a journal of this process."""
+    """Return a new identity for a journal of this process."""
     pid = os.getpid()
     owner = Owner(owner_id=uuid.uuid4().hex, place=this_place(), pid=pid, born=look_up(pid).born, lease=lease)
     living.add(owner.owner_id)
@@ -36,9 +36,10 @@ def new_owner(lease: float) -> Owner:
 
 @functools.cache
 def this_place() -> str:
-    """What names this boot of this machine and, on Linux, the namespaces that give process numbers and times their meaning.
+    """Return the name of this boot of this machine and, on Linux, of the namespaces in which pids and times are valid.
 
-    A new name for each process where they cannot be known (Linux without `/proc`): its number means nothing to others then.
+    Where these cannot be known (Linux without `/proc`), return a new name for each process: then no other process takes our
+    pid for one that it can look up.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -49,16 +50,19 @@ def this_place() -> str:
 
 
 def _time_namespace() -> str:
-    # The start of one process reads differently in two of them.
+    # The start time of one process reads differently in two time namespaces.
     try:
         return os.readlink("/proc/self/ns/time")
     except OSError:
-        return "time"  # Linux before 5.6 has none
+        return "time"  # Linux before 5.6 has no time namespaces
 
 
 def sees_itself() -> bool:
-    """Whether `/proc` shows this process's own namespace of process numbers. With `unshare --pid`, nsjail or a chroot it may
-    be that of the system around, where the same number is another process."""
+    """Return whether `/proc` shows the pid namespace of this process.
+
+    With `unshare --pid`, nsjail or a chroot, it may show the namespace of the surrounding system, where the same pid belongs
+    to another process.
+    """
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
@@ -66,28 +70,28 @@ def sees_itself() -> bool:
 
 
 def look_up(pid: int) -> Seen:
-    """What the system says of a process number of this namespace."""
+    """Return what the operating system says about a pid of this namespace."""
     if sys.platform == "win32" or pid <= 0:
-        return Seen(there=None)  # os.kill(pid, 0) would end it on Windows, and mean a group of processes elsewhere
+        return Seen(there=None)  # `os.kill(pid, 0)` ends the process on Windows; elsewhere, `pid <= 0` is a process group
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return Seen(there=False)
     except PermissionError:
-        pass  # it is there, and another user's
+        pass  # the process is there, and belongs to another user
     except (OSError, OverflowError):
         return Seen(there=None)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace") if sees_itself() else ""
     except OSError:
-        return Seen(there=True)  # hidden (`hidepid`), or it has ended in this instant
-    # The name, in parentheses, may hold anything: what counts comes after the last one.
+        return Seen(there=True)  # `/proc` hides the process (`hidepid`), or the process has just ended
+    # The name of the process, in parentheses, may hold any character: the other fields come after the last parenthesis.
     fields = stat.rpartition(")")[2].split()
     return Seen(there=True, born=fields[19], zombie=fields[0] in "ZX") if len(fields) > 19 else Seen(there=True)
 
 
 def certain(owner: Owner) -> Literal["alive", "gone"] | None:
-    """What the system says of an owner; None where only its heartbeat tells."""
+    """Return what the operating system says about an owner; None where only its heartbeat tells."""
     place = this_place()
     if not is_same_place(owner.place, place):
         return None
@@ -96,14 +100,14 @@ def certain(owner: Owner) -> Literal["alive", "gone"] | None:
 
 
 class Watch:
-    """What one process has seen of the heartbeats of the others."""
+    """The heartbeats of other owners, as one journal has seen them."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
         self._gone: dict[str, int] = {}
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
-        """Whether the owner is gone; "unknown" means: ask again later, at most one lease from the first time."""
+        """Return whether the owner is dead. After "unknown", ask again later, for at most one lease after the first call."""
         return certain(owner) or self._by_heartbeat(owner, now)
 
     def _by_heartbeat(self, owner: Owner, now: float) -> Verdict:
@@ -116,7 +120,7 @@ class Watch:
         return "gone" if now - since >= owner.lease else "unknown"
 
     def forget(self, owner_id: str) -> None:
-        """The owner is no longer of interest. Who still has it in a list finds it gone, unless its heart beats again."""
+        """Forget a dead owner. For a caller that still has it in a list, it stays dead unless it sends a heartbeat."""
         seen = self._seen.pop(owner_id, None)
         if seen is not None:
             self._gone[owner_id] = seen[0]

@@ -1,8 +1,8 @@
-"""What a journal holds in memory of one run that it writes: the events that are not in the store yet, as columns.
+"""The run buffer: the events of one run that the store does not have yet, in memory, as columns.
 
-Rule: `pend` is the truth. It is a flat list of pairs (milliseconds since the event before, JSON), which grows by one
-operation per event and shrinks, from its beginning, once the writer has stored what it held. Everything else here either
-describes it or can be made again from it (`heal`).
+Rule: `pend` is the truth. It is a flat list of pairs (milliseconds since the event before, JSON). It grows by one operation
+for each event, and the writer removes events from its beginning after it has stored them. Every other attribute describes
+`pend`, or can be computed from it again (`heal`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..events.segments import Segment, unpack
 from .spool import SpoolFile
 
 ROW_EVENTS: Final = 2_000
-"""Most events in one row: a reader that wants a page should not have to decode a book."""
+"""The most events in one row: a reader that wants one page should not have to decode a much longer row."""
 
 
 class Waiter(Protocol):
     """A follower that sleeps until a run of this process has something new."""
 
     def wake(self) -> None:
-        """Wake it, from any thread, without waiting for anything."""
+        """Wake the follower, from any thread, without waiting."""
 
 
 class RunBuffer:
-    """One run of this journal."""
+    """The buffer of one run of this journal."""
 
     __slots__ = (
         "at",
@@ -68,28 +68,29 @@ class RunBuffer:
         self.base_at = 0
         self.pend: list[int | str] = []
         self.calls: list[int | str] = [0, "null"]
-        """Flat pairs of a seq and the JSON of the call that begins there."""
+        """A flat list of pairs: a seq, and the JSON of the call to which the events from that seq on belong."""
         self.marks: list[Event] = []
         self.dirty = False
         self.ended = False
         self.paused = 0
-        """The seq of its `run.pause`, when it was the last event."""
+        """The seq of the `run.pause`, set when that event was appended."""
         self.unsafe = 0
-        """The seq of the last event that the spool lacks, because it was too large for it."""
+        """The seq of the last event that the spool lacks, because the event was too large for it."""
         self.tried = False
-        """Whether the writer has tried to store any of it."""
+        """Whether the writer has tried to store any event of the run."""
         self.shut: RunJournalError | None = None
         self.file: SpoolFile | None = None
         self.spool_call: str | None = None
         self.stop: str | None = None
         self.waiters: deque[Waiter] = deque()
-        # Between the writer, which takes away from the beginning, and followers, which read. Never held by an append.
+        # Shared by the writer, which removes events from the beginning, and followers, which read. An append takes it only
+        # after an exception (`heal`).
         self.tail_lock = threading.Lock()
 
-    # --- for whoever appends, under the lock of the intake ------------------------------------------------------------
+    # --- for appends, under the lock of the appender ------------------------------------------------------------------
 
     def add(self, at: int, call: str | None, kind: Kind, text: str) -> None:
-        """The next event. The intake does the same by hand, with a spool in between."""
+        """Add the next event. The appender has a copy of this code that also writes to the spool."""
         seq = self.seq + 1
         if call != self.call:
             self.switch(seq, call)
@@ -100,37 +101,37 @@ class RunBuffer:
         self.seq = seq
 
     def switch(self, seq: int, call: str | None) -> None:
-        """From `seq` on, events belong to this call."""
+        """Note that the events from `seq` on belong to this call."""
         self.calls += (seq, json.dumps(call))
         self.call = call
 
     def mark(self, seq: int, kind: Kind, at: int, text: str) -> None:
-        """Keep an event that changes what the run says of itself, for the store."""
+        """Keep a mark, which is an event that changes the state of the run, for the store."""
         data = _json.loads(text)[1]
-        # Not validated: it has been, and what was changed since then must not fail here. The fold takes any JSON.
+        # Not validated: the event was validated before, and a change since then must not fail here. The fold takes any JSON.
         self.marks += thaw_events(self.run_id, [kind], [data], [None], seq, [at / 1000])
 
     def wake_waiters(self) -> None:
-        """There is something new."""
+        """Wake the followers of the run."""
         while self.waiters:
             self.waiters.popleft().wake()
 
     def heal(self) -> None:
-        """Put right what an exception in the middle of an append (a Ctrl-C) has left half done, by what `pend` says."""
+        """Make all attributes agree with `pend` again, after an exception (`KeyboardInterrupt`) interrupted an append."""
         with self.tail_lock:
             self._describe()
-        # The spool may hold the event or not: introduced anew, the run goes on there from `seq`.
+        # The spool may hold the interrupted event or not. A new `OPEN` record says there that the run continues after `seq`.
         self.file = None
 
     def cut(self, seq: int) -> None:
-        """Take back what comes after `seq`."""
+        """Remove the events after `seq`."""
         with self.tail_lock:
             del self.pend[2 * max(0, seq - self.base) :]
             self.base = min(self.base, seq)
             self._describe()
 
     def restart(self, seq: int) -> None:
-        """Go on after `seq`: what was before is no longer of interest here."""
+        """Empty the buffer, and continue after `seq`."""
         with self.tail_lock:
             self.pend.clear()
             self.marks.clear()
@@ -148,7 +149,7 @@ class RunBuffer:
             del self.marks[-1]
 
     def drop_all(self) -> int:
-        """Forget what waits: another owner has the run. Returns how many events that were."""
+        """Drop all waiting events, and return their number. Called when another owner has the run."""
         with self.tail_lock:
             dropped = len(self.pend) // 2
             self.pend.clear()
@@ -158,7 +159,7 @@ class RunBuffer:
     # --- for the writer -----------------------------------------------------------------------------------------------
 
     def take(self) -> list[Segment]:
-        """What waits, as rows for the store. It stays here until `stored` says that it is there."""
+        """Return the waiting events as rows for the store. They stay in the buffer until the writer calls `stored`."""
         count = len(self.pend) // 2
         if count <= ROW_EVENTS:
             return [self._row(0, count, self.base_at)] if count else []
@@ -169,7 +170,7 @@ class RunBuffer:
         return rows
 
     def stored(self, last: int, at: int) -> None:
-        """Everything up to `last`, which happened at `at`, is in the store: no need to hold it any longer."""
+        """Remove the events up to `last`, which happened at `at`: the store has them."""
         with self.tail_lock:
             if last <= self.base:
                 return
@@ -212,7 +213,7 @@ class RunBuffer:
     # --- for followers ------------------------------------------------------------------------------------------------
 
     def tail(self, after: int, limit: int) -> list[Event] | None:
-        """Events after `after` that are here already, or None if what comes next has to be read from the store."""
+        """Return the events after `after` that the buffer holds, or None if only the store has the next one."""
         with self.tail_lock:
             start = after - self.base
             if start < 0:

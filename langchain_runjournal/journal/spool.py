@@ -1,12 +1,12 @@
-"""The queue that a killed process leaves behind: memory-mapped files beside the database.
+"""The spool: a queue of events in memory-mapped files beside the database, which survives a killed process.
 
-Rule: a record counts from the moment its length is written, and the length is written last. A store into shared memory
-survives `kill -9` without a system call, and so without giving up the GIL, which is what makes an append cheap beside a
-busy thread. Files are allocated and touched ahead by the writer thread, because the first touch of a page that a full
-disk cannot back kills the process (SIGBUS).
+Rule: a record is valid from the moment its length is written, and the length is written last. A store into shared memory
+survives `kill -9` without a system call, and so without releasing the GIL. This makes an append cheap beside a busy thread.
+The writer thread allocates and touches files ahead of time, because the first touch of a page that a full disk cannot back
+kills the process (SIGBUS).
 
-A spool is a row of numbered files of one size. When all that a file holds is in the store, the file is deleted.
-`journal/spool_format.py` says what stands in a file, and `journal/spool_reader.py` reads what a killed process left.
+A spool is a series of numbered files of one size. The writer thread deletes a file when the store has all of its events.
+`journal/spool_format.py` describes the content of a file, and `journal/spool_reader.py` reads the files of a dead owner.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ FILE_SIZE: Final = 4 << 20
 _CRC_STEP: Final = 4096
 _OURS: Final = 0o600
 _PAGE: Final = mmap.PAGESIZE
-_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14: not a constant of the mmap module yet
+_POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14: the `mmap` module does not have the constant yet
 
 _pack_prefix, _pack_body, _crc32 = _PREFIX.pack_into, _BODY.pack, zlib.crc32
 
 
 class SpoolFile:
-    """One mapped file of a spool that this process writes."""
+    """One memory-mapped file of a spool that this process writes."""
 
     def __init__(self, path: Path, store_id: bytes, owner_id: bytes, number: int, size: int, base: Path) -> None:
-        """`base`: the database beside which it is made."""
+        """Create the file. `base`: the database beside which it lies."""
         self.path = path
         self.number = number
         self.size = size
@@ -77,27 +77,30 @@ class SpoolFile:
         self._identity = _identity(path)
 
     def begin(self, turn: int) -> None:
-        """From now on this is the file that records are put into: the nth one. Files are not used as they are numbered,
-        since one for a large record is made while a spare lies ready."""
+        """Note in the header that this is the file number `turn` in the order of use.
+
+        This order differs from the numbers of the files, since a file for a large record is made while a spare file is
+        ready.
+        """
         _NUMBER.pack_into(self.map, _TURN_AT, turn)
 
     def mark_drained(self, pos: int) -> None:
-        """Everything before `pos` is in the store."""
-        if not self.map.closed:  # deleted: done with altogether
+        """Note in the header that the store has all records before `pos`."""
+        if not self.map.closed:  # a closed map belongs to a deleted file
             _NUMBER.pack_into(self.map, _DRAINED_AT, pos)
 
     def is_there(self) -> bool:
-        """Whether a recovery would find this very file."""
+        """Return whether the path still names this file, so that another process would find it."""
         return self._identity is not None and _identity(self.path) == self._identity
 
     def delete(self) -> None:
-        """Let the file go. What is not in the store is lost with it."""
+        """Delete the file, with all records that the store does not have."""
         self.map.close()
         if self.is_there() or self._is_copied():
             self.path.unlink(missing_ok=True)
 
     def _is_copied(self) -> bool:
-        # A directory that was copied and put in its own place: a recovery would read the copy, which has become old.
+        # The directory may have been replaced by a copy of itself. An import would read the copy, which is out of date.
         try:
             with self.path.open("rb") as file:
                 return file.read(len(self._head)) == self._head
@@ -106,9 +109,9 @@ class SpoolFile:
 
 
 class Spool:
-    """The writing end. Not thread-safe: whoever appends holds the lock of the intake.
+    """The writing end of a spool. It is not thread-safe: an append holds the lock of the appender.
 
-    `put` returns False when the record does not fit and no room can be had within the limit; nothing is written then.
+    `put` returns False, and writes nothing, if the record does not fit into the current file.
     """
 
     def __init__(
@@ -125,12 +128,12 @@ class Spool:
         self._ids = store_id, owner_id
         self._size = size
         self._limit = max(limit, 2 * size)
-        # One owner uses no name twice: a file of an earlier spool may still, or again, be there.
+        # One owner uses no file name twice, because a file of an earlier spool may still, or again, exist.
         self._numbers: itertools.count[int] = itertools.count(1) if after is None else after._numbers
         self._counting = threading.Lock()
         self.allocated = 0
-        """Bytes on disk that the spool takes now; a file for one large record counts like any other. Kept by hand, since
-        whoever appends and the writer both make files."""
+        """The bytes on disk that the spool takes now; a file for one large record counts like any other. The spool counts
+        them itself, since both appends and the writer thread make files."""
         self._full: list[SpoolFile] = []
         self._spares: list[SpoolFile] = []
         self._blocked = False
@@ -139,7 +142,7 @@ class Spool:
         self.file.begin(self._turn)
 
     def put(self, slot: int, seq: int, at: int, type: int, payload: bytes) -> bool:
-        """Add a record. When this returns True, a killed process no longer loses it."""
+        """Add a record. When this method returns True, a killed process no longer loses the record."""
         body = _pack_body(slot, seq, at, type) + payload
         size = len(body)
         file = self.file
@@ -149,34 +152,33 @@ class Spool:
             return False
         file.map[pos + 8 : end] = body
         crc = _crc32(body) if size <= _CRC_STEP else _crc_of(body)
-        # Checksum first, length last: the length is what makes the record count.
+        # The checksum is written first and the length last, because the length makes the record valid.
         _pack_prefix(file.map, pos, crc, size)
         file.pos = end
         return True
 
     def rotate(self, need: int, is_done: Callable[[], bool]) -> bool:
-        """Go on in the next file, with room for a record of `need` payload bytes. False when the limit forbids it.
+        """Switch to another file, with room for a record of `need` payload bytes. Return False if the limit forbids it.
 
-        `is_done` says, from then on, whether all that the file before holds is in the store.
+        `is_done`: a function that says whether the store has all events of the file that was current before.
         """
         need += _START + _BODY.size + _PREFIX.size
-        fresh = self._spares.pop() if self._spares else None  # one operation: the writer takes from here as well
+        fresh = self._spares.pop() if self._spares else None  # a single operation, because the writer thread may pop as well
         if fresh is not None and fresh.size < need:
             self._spares.append(fresh)
             fresh = None
         if fresh is None:
-            # The writer keeps a spare ready; this is for bursts that outrun it and for records larger than a file.
-            # It costs the caller a millisecond, which is less than losing the event to a kill.
+            # The writer thread keeps a spare file ready. This branch is for bursts that outrun it, and for records larger
+            # than a file. It costs the caller a millisecond, which is better than the loss of the event by a kill.
             size = -(-max(need, self._size) // _PAGE) * _PAGE
-            # One record that is larger than a file may go beyond the limit: there is no other place where a kill
-            # would not take it.
+            # One record that is larger than a file may exceed the limit, because in no other place it survives a kill.
             alone = size > self._size and not any(file.size > self._size for file in [*self._full, self.file])
             if self._blocked or (not alone and self.allocated + size > self._limit):
                 return False
             try:
                 fresh = self._make_file(size)
             except OSError as exc:
-                # Not tried again by an append: the writer does, until it succeeds.
+                # Appends do not try again. The writer thread tries until it succeeds.
                 self._blocked = True
                 logger.warning("no room for a spool file beside %s: %s", self._base, exc)
                 return False
@@ -189,16 +191,16 @@ class Spool:
 
     @property
     def is_used(self) -> bool:
-        """Whether the file at hand holds any record."""
+        """Whether the current file holds a record."""
         return self.file.pos > _START
 
     @property
     def is_ready(self) -> bool:
-        """Whether a spare file lies ready."""
+        """Whether a spare file is ready."""
         return bool(self._spares)
 
     def prepare(self) -> None:
-        """Have a spare file ready, so that no append has to make one. For the writer thread, without the lock."""
+        """Make a spare file, so that no append has to make one. The writer thread calls this method, without the lock."""
         if not self._spares and self.allocated + self._size <= self._limit:
             try:
                 self._spares.append(self._make_file(self._size))
@@ -209,25 +211,28 @@ class Spool:
                 self._blocked = True
 
     def missing(self) -> list[Path]:
-        """The files that were deleted or replaced by somebody else. For the writer thread, which alone deletes any."""
+        """Return the files that another program has deleted or replaced.
+
+        Only the writer thread calls this method, because it is the only thread of this process that deletes spool files.
+        """
         return [file.path for file in [*self._full, *self._spares, self.file] if not file.is_there()]
 
-    def again(self) -> Spool:
-        """Another spool of the same owner, which comes after this one and holds nothing yet."""
+    def successor(self) -> Spool:
+        """Return a new, empty spool of the same owner, whose files come after those of this one."""
         return Spool(self._base, *self._ids, limit=self._limit, size=self._size, after=self)
 
     def release(self) -> None:
-        """Delete the files that are done with, oldest first: recovery relies on there being no hole."""
+        """Delete the files whose events are all in the store, oldest first. An import relies on a series without gaps."""
         while self._full and self._full[0].is_done():
             self._delete(self._full.pop(0))
 
     def drop_spares(self) -> None:
-        """Give the disk back what is not needed at once: the store needs it more."""
+        """Delete the spare files, because the store needs the disk space more."""
         while self._spares:
             self._delete(self._spares.pop())
 
     def close(self, *, keep: bool) -> list[Path]:
-        """Stop writing. With `keep`, what is not drained stays for the next journal to find; its files are returned."""
+        """Stop writing, and delete all files. With `keep`, leave files with records to the next journal, and return them."""
         files = [*self._full, self.file] if keep else []
         for file in self._spares if keep else [*self._full, *self._spares, self.file]:
             self._delete(file)
@@ -243,7 +248,7 @@ class Spool:
         return file
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's files, without deleting them."""
+        """Unmap the parent's files in a forked child, without deleting them."""
         for file in [*self._full, *self._spares, self.file]:
             file.map.close()
 
@@ -251,14 +256,14 @@ class Spool:
         try:
             file.delete()
         except OSError as exc:
-            # What it holds is stored; the next recovery finds that out, and tries again to delete it.
+            # The store has all of its events. The next import finds that out, and tries again to delete the file.
             logger.warning("could not delete a spool file whose events are all stored: %s", exc)
         with self._counting:
             self.allocated -= min(file.size, self._size)
 
 
 def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> Spool | None:
-    """A spool beside a database; None, with a warning, where there is no place for one."""
+    """Return a spool beside a database; None, with a warning, if no spool can be created there."""
     try:
         return Spool(base, store_id, owner_id, limit=limit)
     except (OSError, ValueError) as exc:
@@ -272,7 +277,7 @@ def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> S
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What names the file itself, whatever its path; None if it is not there."""
+    """Return the device and the inode of a file; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -281,7 +286,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _crc_of(body: bytes) -> int:
-    # In steps: zlib gives up the GIL for more than 5 kB at once, and has to win it back from whoever is busy.
+    # In steps: for more than 5 kB at once, zlib releases the GIL, and then has to wait for a busy thread to release it.
     crc = 0
     for start in range(0, len(body), _CRC_STEP):
         crc = _crc32(body[start : start + _CRC_STEP], crc)
@@ -289,7 +294,7 @@ def _crc_of(body: bytes) -> int:
 
 
 def _allocate(fd: int, size: int) -> None:
-    """Really allocate, since a page of a sparse file that a full disk cannot back kills with SIGBUS."""
+    """Allocate all blocks of a file: a write to a page of a sparse file on a full disk would kill the process (SIGBUS)."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(fd, 0, size)
@@ -303,7 +308,7 @@ def _allocate(fd: int, size: int) -> None:
 
 
 def _touch(map: mmap.mmap) -> None:
-    """Take the page faults now, not in an append."""
+    """Cause the page faults of a map now, so that no append does."""
     try:
         map.madvise(_POPULATE_WRITE)
     except (AttributeError, OSError, ValueError):
@@ -312,7 +317,7 @@ def _touch(map: mmap.mmap) -> None:
 
 
 def spool_files(base: Path) -> dict[str, list[Path]]:
-    """The spool files beside a database, in order, by the id of their owner."""
+    """Return the spool files beside a database, in order, by the id of their owner."""
     found: dict[str, list[Path]] = {}
     name = re.compile(rf"{re.escape(base.name)}-spool-([0-9a-f]{{32}})-[0-9]{{6}}")
     with os.scandir(base.parent) as entries:

@@ -1,11 +1,11 @@
-"""Pure: what stands in a spool file, for those who write it and those who read it.
+"""Pure: the format of a spool file, for the code that writes it and the code that reads it.
 
-Rule: a record counts from the moment its length is written, and its checksum covers all the rest of it.
+Rule: a record is valid from the moment its length is written. Its checksum covers the slot and all fields after it.
 
     file    header | record | record | ... | zeros
-    header  magic, store id, owner id, number, size, checksum; `drained`: up to here all is in the store, which a recovery
-            does not believe but asks the store; `turn`: the place in the order in which the files were used, 0 for one that
-            was only kept ready
+    header  magic, store id, owner id, number, size, checksum; `drained`: the store has all records before this position (an
+            import does not believe this number, and asks the store); `turn`: the position of the file in the order of use,
+            0 for a spare file
     record  checksum, length | slot, seq, wall clock, type | payload, which is JSON
 """
 
@@ -15,7 +15,8 @@ import struct
 from typing import Final
 
 TEXT, VALUE, CALL, OPEN = range(4)
-"""Types of record: the text of a delta; the JSON of any other event; from here on another call; a run and its slot."""
+"""The types of records: the text of a delta (TEXT); the JSON of any other event (VALUE); the call of the records that follow
+(CALL); a run and its slot (OPEN)."""
 
 MAGIC: Final = b"RJSPOOL1"
 HEADER: Final = struct.Struct("<8s16s16sIQI")
@@ -23,7 +24,7 @@ NUMBER: Final = struct.Struct("<Q")
 DRAINED_AT: Final = 64
 TURN_AT: Final = 72
 START: Final = 128
-# Native, so that each number is one store, and never half a length. What pack_into does first, filling with zeros, changes
-# nothing: they are zeros already.
+# Native byte order and alignment, so that each number is written by one store instruction, and a length is never half
+# written. `pack_into` first fills with zeros, which changes nothing, because the bytes are zeros already.
 PREFIX: Final = struct.Struct("@II")
 BODY: Final = struct.Struct("<IIqB")

@@ -1,12 +1,13 @@
-"""What a killed process left in a spool file: every whole record of it, also behind a place that is damaged.
+"""Reads a spool file of a dead owner: every intact record, also the records behind a damaged place.
 
-Rule: a record counts by its checksum. What the header says of how much is stored (`drained`) is not believed: one flipped
-bit there would drop a whole spool. Where a record is torn, or its length is zero, the next whole one is looked for.
+Rule: a record is intact if its checksum matches. The reader does not believe what the header says is stored (`drained`),
+because one flipped bit there would drop a whole spool. Behind a partly written record, or one whose length is zero, the
+reader searches for the next intact record.
 
 A kill leaves no damage: a record without its length was never acknowledged. Damage comes from power loss, from a full or
-failing disk, and from files that are not ours.
+failing disk, and from files of another program.
 
-A file is read twice: `survey` checks it and says which runs it holds, `records` then gives those that the store lacks.
+A file is read twice: `_survey` checks it and finds out which runs it holds; `records` then yields what the store lacks.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _TYPE_AT: Final = PREFIX.size + BODY.size - 1
 _JSON_OF: Final = ((str,), (dict, list), (str, NoneType), (dict,))  # by type of record
 _NO_CALL: Final = b"null"
 _SOMETHING: Final = re.compile(rb"[^\x00]")
-_A_TYPE: Final = re.compile(rb"[\x00-\x03]")  # no text of ours holds these bytes, so a search jumps over it
+_A_TYPE: Final = re.compile(rb"[\x00-\x03]")  # our JSON never holds these bytes, so a search skips all text
 
 
 Record: TypeAlias = tuple[int, int, int, int, bytes, bool]
-"""One whole record, as it was put: slot, seq, wall clock, type, payload; and whether something stood before it that is lost
-and could have been anything. A plain tuple, because there can be millions of them."""
+"""One intact record, as it was put: slot, seq, wall clock, type, payload; and whether it follows a damaged place that may
+have held records of any kind. A plain tuple, because there can be millions of records."""
 
 
 class SpoolHeader(NamedTuple):
-    """Who wrote a spool file, and when among his others it was used."""
+    """The header of a spool file: its owner, and its position in the order in which the owner used its files."""
 
     store_id: bytes
     owner_id: bytes
@@ -45,29 +46,33 @@ class SpoolHeader(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Whole records, one behind the other. `bare`: a single one, whose length is missing."""
+    """A series of intact records without a gap.
+
+    `bare`: a single record, whose length is missing. `after_damage`: a damaged place precedes the series, which may have
+    held records of any kind.
+    """
 
     start: int
     stop: int
     bare: bool = False
-    torn: bool = False
+    after_damage: bool = False
 
 
 class SpoolScan:
-    """Reads one spool file. `problems` says what was wrong; `foreign`: so wrong that nothing is read."""
+    """A scan of one spool file. `problems` describes the damage; `foreign`: the file must not be read at all."""
 
     def __init__(self, path: Path, *, is_ours: bool = False) -> None:
-        """`is_ours`: it is known that the file belongs to the journal, so a damaged header is no reason to refuse it."""
+        """Scan a file. `is_ours`: the file is known to belong to the journal, so do not refuse it for a damaged header."""
         self.path = path
         self.problems: list[str] = []
         self.foreign = False
         self.opens: dict[int, bytes] = {}
-        """What the runs say when they introduce themselves, by slot."""
+        """The payloads of the OPEN records, which name the runs, by slot."""
         self.firsts: dict[int, int] = {}
         self.lasts: dict[int, int] = {}
         """The seq of the first and of the last event, by slot."""
         self.events = 0
-        """Event records that are whole."""
+        """The number of intact event records."""
         self._spans: list[_Span] = []
         self._is_ours = is_ours
         data = path.read_bytes()
@@ -77,20 +82,20 @@ class SpoolScan:
             self._survey(data)
 
     def refuse(self, why: str) -> None:
-        """Read nothing of it after all."""
+        """Mark the file as foreign, so that nothing of it is imported."""
         self.foreign = True
         self.problems.append(why)
 
     def records(self, stored: Mapping[int, int]) -> Iterator[Record]:
-        """Every whole record, in order, but for events that the store has: up to which seq, is said by slot."""
+        """Yield every intact record, in order, except events that the store has. `stored`: the last stored seq, by slot."""
         if all(seq <= stored.get(slot, 0) for slot, seq in self.lasts.items()):
             return
         data = self.path.read_bytes()
         prefix, body, size_of_prefix, before = PREFIX.unpack_from, BODY.unpack_from, PREFIX.size, PREFIX.size + BODY.size
-        for start, stop, bare, torn in self._spans:
+        for start, stop, bare, after_damage in self._spans:
             pos = start
-            if torn:
-                # What was torn may have said that this run goes on with another call.
+            if after_damage:
+                # The damaged place may have held a CALL record of this run, so the call of the next events is unknown.
                 slot, seq, at, _ = body(data, pos + size_of_prefix)
                 yield slot, seq, at, CALL, _NO_CALL, True
             while pos < stop:
@@ -104,7 +109,7 @@ class SpoolScan:
 
     def _read_header(self, data: bytes) -> SpoolHeader | None:
         if data.count(0) == len(data):
-            return None  # killed between making the file and its header: there can be nothing in it
+            return None  # the process was killed between creating the file and writing its header: the file is empty
         problem = None
         if len(data) < START or data[: len(MAGIC)] != MAGIC:
             problem = "it is not a spool (its first bytes are not ours)"
@@ -125,23 +130,23 @@ class SpoolScan:
     # --- its records --------------------------------------------------------------------------------------------------
 
     def _survey(self, data: bytes) -> None:
-        pos, torn = START, False
+        pos, after_damage = START, False
         while True:
             stop = self._walk(data, pos)
             if stop > pos:
-                self._spans.append(_Span(pos, stop, torn=torn))
+                self._spans.append(_Span(pos, stop, after_damage=after_damage))
             if data.count(0, stop) == len(data) - stop:
-                return  # the usual end
+                return  # only zeros follow, which is the usual end
             found = self._next_whole(data, stop + 1)
             if self._take_bare(data, stop, found):
                 self._spans.append(_Span(stop, found or len(data.rstrip(b"\0")), bare=True))
-                torn = False
+                after_damage = False
                 if found is not None:
                     self.problems.append(
                         f"the length of the record at byte {stop} is missing: the next record shows its end"
                     )
             elif found is not None or not self._was_under_way(data, stop):
-                torn = found is None or not self._was_one_event(data, stop, found)
+                after_damage = found is None or not self._was_one_event(data, stop, found)
                 rest = "nothing whole follows" if found is None else f"{found - stop} bytes cannot be read"
                 self.problems.append(f"the record at byte {stop} is incomplete, its checksum does not match: {rest}")
             if found is None:
@@ -149,7 +154,7 @@ class SpoolScan:
             pos = found
 
     def _walk(self, data: bytes, pos: int) -> int:
-        """Look at whole records from `pos` on. Returns where they end. Called for every byte of every spool: kept short."""
+        """Read intact records from `pos` on, and return where they end. This is the hot loop of an import: keep it short."""
         prefix, body, crc32, lasts = PREFIX.unpack_from, BODY.unpack_from, zlib.crc32, self.lasts
         size_of_prefix, last = PREFIX.size, len(data) - PREFIX.size - _SMALLEST
         events = 0
@@ -174,11 +179,11 @@ class SpoolScan:
         self.firsts.setdefault(slot, seq + 1)
 
     def _next_whole(self, data: bytes, pos: int) -> int | None:
-        """Where the next whole record begins, by its checksum. Text cannot look like one: JSON has no zero bytes."""
+        """Return where the next intact record begins. Text cannot look like a record, because JSON has no zero bytes."""
         prefix, body = PREFIX.unpack_from, BODY.unpack_from
         last = len(data) - PREFIX.size - _SMALLEST
         while pos <= last:
-            # Over what is empty, and over text: a record has a byte between 0 and 3 where its type stands.
+            # Skip zeros, and then text: the type of a record is a byte between 0 and 3.
             something = _SOMETHING.search(data, pos)
             if something is None:
                 return None
@@ -198,8 +203,11 @@ class SpoolScan:
         return None
 
     def _take_bare(self, data: bytes, pos: int, found: int | None) -> bool:
-        """Whether a whole record stands at `pos` whose length is zero. The process was killed in the instant before it wrote
-        that, or the length has been lost: it can be taken in both cases."""
+        """Take an intact record at `pos` whose length is zero. Return whether there is one.
+
+        Either the process was killed in the instant before it wrote the length, or the length was lost. The record is valid
+        in both cases.
+        """
         body = data[pos + PREFIX.size : found] if found is not None else data[pos + PREFIX.size :].rstrip(b"\0")
         if len(body) < _SMALLEST or PREFIX.unpack_from(data, pos)[1]:
             return False
@@ -215,7 +223,7 @@ class SpoolScan:
         return True
 
     def _is_plausible(self, slot: int, seq: int, type: int, payload: bytes) -> bool:
-        """Whether a record without a checksum says what would come next: half of one is no whole JSON."""
+        """Return whether a record without a checksum is what must come next. A partly written payload is not valid JSON."""
         if type > OPEN or (type != OPEN and slot not in self.opens):
             return False
         due = self.lasts.get(slot, self.firsts.get(slot, 1) - 1) + (type < CALL)
@@ -226,7 +234,7 @@ class SpoolScan:
         return seq == due and isinstance(value, _JSON_OF[type])
 
     def _was_one_event(self, data: bytes, pos: int, found: int) -> bool:
-        """Whether what is torn can still be seen to be one event, the next one of its run, and nothing else."""
+        """Return whether a damaged place clearly held exactly one event, the next one of its run, and nothing else."""
         start = pos + PREFIX.size
         if found < start + _SMALLEST:
             return False
@@ -236,7 +244,7 @@ class SpoolScan:
         return PREFIX.unpack_from(data, pos)[1] == found - start or _is_json(data[start + BODY.size : found])
 
     def _was_under_way(self, data: bytes, pos: int) -> bool:
-        """Whether a process may have been killed while it wrote this record: it writes the checksum and the length last."""
+        """Return whether a process may have been killed while it wrote this record: checksum and length are written last."""
         start = pos + PREFIX.size
         return len(data) >= start + 4 and data.count(0, pos, start) == PREFIX.size and data.count(0, start, start + 4) < 4
 

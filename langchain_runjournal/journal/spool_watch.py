@@ -1,7 +1,7 @@
-"""Whether the files of the spool are still where a recovery would look for them, and what is done if they are not.
+"""The watch over the files of a spool: if another program has deleted or replaced one, it makes a new spool.
 
-Rule: a record in a file that has no name any more is lost with the process. What is not in the store yet is put into a new
-spool before anybody hears that it is safe from a kill.
+Rule: a record in a file without a name is lost with the process. The watch puts all events that the store does not have into
+a new spool, before any caller gets an error that says that they are safe from a kill.
 """
 
 from __future__ import annotations
@@ -21,44 +21,47 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
-_OFTEN: Final = 0.5
-"""Seconds between two looks while events come."""
+_INTERVAL: Final = 0.5
+"""The seconds between two looks while events come."""
 
 
 class SpoolWatch:
-    """Looks after the spool of one intake, in the thread of its writer."""
+    """The watch over the spool of one appender. The writer thread calls its methods."""
 
     def __init__(self, appender: Appender, beat: Callable[[], None], url: str) -> None:
         self._appender, self._url = appender, url
         self._beat = beat
         self._due = 0.0
         self._gone: Spool | None = None
-        """The spool whose files have gone, while no other one can be made."""
+        """The spool that has lost files, as long as no new one can be made."""
 
     def look(self, *, again: bool = False) -> None:
-        """Make a new spool if a file of this one was deleted or replaced. `again`: also if that has failed before."""
+        """Make a new spool if a file of this one was deleted or replaced. `again`: try also if making one failed before."""
         spool = self._appender.spool or (self._gone if again else None)
-        self._due = time.monotonic() + _OFTEN
+        self._due = time.monotonic() + _INTERVAL
         try:
             if spool is not None and (missing := spool.missing()):
-                self._begin_anew(spool, missing)
+                self._replace_spool(spool, missing)
         except Exception:
             logger.exception("the spool of %s has lost files, and no new one could be made; retrying", self._url)
 
-    def look_in_passing(self) -> None:
-        """The same, where all that anybody hears of is in the store: not with each batch, since every system call gives up
-        the interpreter lock."""
+    def look_if_due(self) -> None:
+        """Call `look` if the last one was half a second ago.
+
+        The writer calls this method after a batch that it could store. It does not look after each batch, because every
+        system call releases the GIL.
+        """
         if time.monotonic() >= self._due:
             self.look()
 
-    def _begin_anew(self, spool: Spool, missing: list[Path]) -> None:
+    def _replace_spool(self, spool: Spool, missing: list[Path]) -> None:
         try:
-            self._beat()  # before there are files: those of an owner that the store does not know are a dead one's
+            self._beat()  # before the files exist: other processes take files of an unknown owner for those of a dead one
         except Exception as exc:  # noqa: BLE001 - whatever a store raises
             logger.debug("making a new spool without a heartbeat: %s", exc)
         is_news, waiting = self._gone is None, self._appender.waiting
         try:
-            fresh: Spool | None = spool.again()
+            fresh: Spool | None = spool.successor()
         except OSError as exc:
             fresh = None
             if is_news:
@@ -68,7 +71,7 @@ class SpoolWatch:
                     *(self._url, _names(missing), exc, waiting),
                 )
         self._gone = spool if fresh is None else None
-        whole = go_on_in(self._appender, fresh)
+        whole = continue_in(self._appender, fresh)
         spool.close(keep=False)
         if fresh is not None:
             logger.warning(
@@ -84,13 +87,14 @@ def _names(paths: list[Path]) -> str:
     return ", ".join(path.name for path in paths)
 
 
-def go_on_in(appender: Appender, spool: Spool | None) -> bool:
-    """Use another spool, or none, from now on, with all that is not in the store. Whether there was room for that."""
+def continue_in(appender: Appender, spool: Spool | None) -> bool:
+    """Use another spool, or none, and put all events that the store does not have into it. Return whether it had room."""
     with appender._lock:
         outer = appender._inside
         try:
-            appender._inside = True  # a finaliser that appends in the middle of this waits until it is done
-            appender.spool, appender._introduced = spool, []
+            appender._inside = True  # an event that a finalizer appends meanwhile is kept until this is done
+            appender.spool = spool
+            appender.spool_records.restart()
             whole = True
             for buffer in list(appender.buffers.values()):
                 buffer.file, buffer.unsafe = None, 0
@@ -103,7 +107,7 @@ def go_on_in(appender: Appender, spool: Spool | None) -> bool:
 
 
 def _put_again(appender: Appender, spool: Spool, buffer: RunBuffer) -> bool:
-    """Put what of a lane is not in the store into a spool that has nothing of it."""
+    """Put the events of a run buffer into a spool that has none of them. Return whether it had room."""
     calls = dict(zip(buffer.calls[0::2], buffer.calls[1::2], strict=True))
     call = json.loads(cast("str", buffer.calls[1]))
     seq, at = buffer.base, buffer.base_at
@@ -112,8 +116,8 @@ def _put_again(appender: Appender, spool: Spool, buffer: RunBuffer) -> bool:
         if seq in calls:
             call = json.loads(cast("str", calls[seq]))
         raw = cast("str", text).encode()
-        if not appender.put_slowly(spool, buffer, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
-            # What follows must not be there without it: it waits until this is stored.
+        if not appender.spool_records.put(spool, buffer, call, (seq, at, TEXT if raw[:1] == b'"' else VALUE, raw)):
+            # The spool must not hold later events of the run without this one, so they wait until the store has it.
             buffer.file, buffer.unsafe = None, buffer.seq
             return False
     return True

@@ -1,4 +1,4 @@
-"""`RunJournal.stop`: to ask that a run stops, and to wait until it has."""
+"""`RunJournal.stop`: asks a run to stop, and waits until it has ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from .run_journal import RunJournal
 
 _LONGEST: Final = 1.0
-"""Seconds after which somebody who waits looks without having been woken: at whether the owner lives, for one."""
+"""The seconds after which a waiting call looks without having been woken, for example at whether the owner is alive."""
 
 
 def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
-    """See `RunJournal.stop`."""
+    """Store a stop request, and deliver it if this journal owns the run. Return the run."""
     one_of("cause", cause, CAUSES)
     run = journal.run(run_id)
     if run.status == RunStatus.PAUSED:
-        return run  # nobody works on it
+        return run  # no process is working on it
     if not run.ended:
         run = core_of(journal).store.request_stop(run_id, cause) or run
     if run.stop is not None and not run.ended and run.owner == journal.owner_id:
@@ -36,7 +36,7 @@ def ask(journal: RunJournal, run_id: str, cause: str) -> Run:
 
 
 def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: float | None) -> Effects[Run]:
-    """See `RunJournal.stop`."""
+    """Implement `RunJournal.stop`."""
     timeout = seconds("timeout", timeout)
     give_up = None if timeout is None else time.monotonic() + timeout
     run: Run = yield off_loop(journal, partial(ask, journal, run_id, cause))
@@ -49,13 +49,13 @@ def stop(journal: RunJournal, run_id: str, cause: str, wait: bool, timeout: floa
 
 
 def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effects[Run]:
-    """Wait until a run has ended, or waits for a human. Raises `RunAbandoned`, and at `give_up` a `TimeoutError`."""
-    nap = RunWaiter(core_of(journal), run_id)
+    """Wait until a run has ended, or is paused for a human. Raise `RunAbandoned`, and at `give_up` a `TimeoutError`."""
+    waiter = RunWaiter(core_of(journal), run_id)
     try:
         while True:
-            yield Effect(partial(_not_here, journal, run_id), nothing)
-            yield Effect(nap.listen, nap.alisten)
-            if not _goes_on_here(journal, run_id):
+            yield Effect(partial(_check_loop_is_free, journal, run_id), nothing)
+            yield Effect(waiter.listen, waiter.alisten)
+            if not _is_running_here(journal, run_id):
                 run: Run = yield off_loop(journal, partial(journal.run, run_id))
                 if _is_over(run):
                     return run
@@ -64,24 +64,24 @@ def until_over(journal: RunJournal, run_id: str, give_up: float | None) -> Effec
             left = _LONGEST if give_up is None else min(_LONGEST, give_up - time.monotonic())
             if left <= 0:
                 raise TimeoutError
-            yield Effect(partial(nap.sleep, left), partial(nap.asleep, left))
+            yield Effect(partial(waiter.sleep, left), partial(waiter.asleep, left))
     finally:
-        nap.end()
+        waiter.end()
 
 
 def _is_over(run: Run) -> bool:
-    """Whether nobody works on it any more: it has ended, or waits for a human."""
+    """Return whether the run has ended or is paused for a human, so that no process is working on it."""
     return run.ended or run.status == RunStatus.PAUSED
 
 
-def _goes_on_here(journal: RunJournal, run_id: str) -> bool:
-    """Whether it is one of this journal that has not ended, as far as one can see without asking the store."""
+def _is_running_here(journal: RunJournal, run_id: str) -> bool:
+    """Return whether this journal owns the run and it has not ended, as far as that is known without the store."""
     buffer = core_of(journal).appender.buffers.get(run_id)
     return buffer is not None and not buffer.shut and not buffer.ended and not buffer.paused
 
 
-def _not_here(journal: RunJournal, run_id: str) -> None:
-    """It could never end while its own event loop is blocked."""
+def _check_loop_is_free(journal: RunJournal, run_id: str) -> None:
+    """Raise `WouldDeadlock` if the caller is about to block the event loop of the run, which could never end then."""
     started = core_of(journal).local_runs.named(run_id)
     if started is not None and started.thread == threading.get_ident() and not started.done.done():
         hint = "On the event loop, await the method that begins with an a, such as `astop`"

@@ -1,4 +1,4 @@
-"""Stop requests for the runs of this journal: noticed once, from whatever side they come."""
+"""The stop requests for the runs of one journal. Each run gets the first request only, from this or another process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_EARLY: Final = 1_000
 logger = logging.getLogger("langchain_runjournal")
 
 
-class Stops:
-    """Who wants to be told when somebody asks a run of this journal to stop."""
+class StopRequests:
+    """The stop callbacks of one journal, and the requests that came before their run."""
 
     def __init__(self, appender: Appender) -> None:
         self._appender = appender
@@ -25,18 +25,19 @@ class Stops:
         self._early: dict[str, str] = {}
 
     def requested(self, run_id: str) -> str | None:
-        """The cause, if the run is ours and was asked to stop."""
+        """Return the cause of the stop request of a run, or None. Return None also for a run that we do not own."""
         buffer = self._appender.buffers.get(run_id)
         return buffer.stop if buffer is not None else None
 
     def add(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
-        """Call it once, at once if the request is there already. Returns what takes it back."""
+        """Call `callback` once, at once if the request has come already. Return a function that removes it."""
         with self._lock:
             self._callbacks.setdefault(run_id, []).append(callback)
         early = self._early.pop(run_id, None)
         if early is not None:
             self.deliver(run_id, early)
-        # Looked at after it was added: a request in between would find either the one or the other.
+        # Check for a request after adding the callback. In a race, the request then finds the callback, or this check finds
+        # the request.
         cause = self.requested(run_id)
         if cause is not None:
             self._call(run_id, cause)
@@ -52,10 +53,10 @@ class Stops:
         return remove
 
     def deliver(self, run_id: str, cause: str) -> None:
-        """A request has come. The first one is journaled and told; any other is the same as the first."""
+        """Deliver a request: append `run.stop` and call the callbacks. After the first request of a run, do nothing."""
         buffer = self._appender.buffers.get(run_id)
         if buffer is None:
-            # It has its place on its thread, and has not said its first word.
+            # `start_run` has admitted the run to its thread, and the run has not appended its first event yet.
             self._early[run_id] = cause
             while len(self._early) > _MOST_EARLY:
                 self._early.pop(next(iter(self._early)))
@@ -74,7 +75,7 @@ class Stops:
             try:
                 callback(cause)
             except BaseException as exc:
-                # Also a sys.exit() or a cancellation: it is not for the thread of the journal, in which this may be.
+                # Also `SystemExit` and `CancelledError`: they must not end the writer thread, on which this may run.
                 logger.exception("a stop callback of run %s failed", run_id)
                 if isinstance(exc, KeyboardInterrupt):
                     raise

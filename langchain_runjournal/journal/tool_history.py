@@ -1,4 +1,4 @@
-"""What the runs of a thread know of its tool calls, looked up in the journal."""
+"""The tool history of a thread: looks up in the journal what the runs of the thread know of its tool calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..messages.tool_evidence import Call, Evidence
 from ..messages.tool_results import CallKnowledge
 from .core import core_of
 from .extensions import Extension
-from .run_display import read_if_there
+from .run_reading import read_if_there
 
 if TYPE_CHECKING:
     from .run_journal import RunJournal
@@ -22,7 +22,7 @@ _RUNS_BACK: Final = 50
 
 
 class ToolHistory(Extension):
-    """What has been looked up, by run and the last seq of the run."""
+    """The cache of the look-ups of one journal, by run and last seq of the run."""
 
     def __init__(self) -> None:
         self.evidence: dict[tuple[str, int], Evidence] = {}
@@ -35,15 +35,16 @@ class ToolHistory(Extension):
 
 
 def tool_history_of(journal: RunJournal) -> ToolHistory:
-    """Return what a journal remembers of tool calls."""
+    """Return the cache of a journal."""
     return core_of(journal).extensions.get(ToolHistory, ToolHistory)
 
 
 def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict[Call, CallKnowledge]:
-    """What the runs of a thread know of some calls: a real result wherever there is one, or else what is known last.
+    """Return what the runs of a thread know of some calls: a real result if there is one, else the newest knowledge.
 
-    A run that has completed with an open request has handed it to its caller (a tool of the browser), and does not know
-    whether that began. One that has paused ends as the run does that took it up.
+    A run that has completed with an open request has handed the request to its caller (a tool in the browser, for example),
+    and does not know whether the tool was started. A paused run counts as completed only if the run that resumed it has
+    completed.
     """
     found: dict[Call, CallKnowledge] = {}
     missing = set(wanted)
@@ -67,7 +68,7 @@ def look_up(journal: RunJournal, thread_id: str, wanted: Sequence[Call]) -> dict
 
 
 def _of(journal: RunJournal, run: Run) -> Evidence:
-    """What a run knows; remembered as long as nothing is added to it, since a model call may ask for each of a thread."""
+    """Return what a run knows. Cache it until the run gets an event: a model call may ask for all runs of a thread."""
     remembered, key = tool_history_of(journal).evidence, (run.run_id, run.last_seq)
     found = remembered.get(key)
     if found is None:

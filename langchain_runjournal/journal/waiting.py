@@ -1,4 +1,4 @@
-"""What a journal does that may block: in both ways of waiting for it (see `common.twins`)."""
+"""Effects of a journal that may block, for callers that block and for callers that await (see `common.twins`)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _T = TypeVar("_T")
 
 
 def off_loop(journal: RunJournal, work: Callable[[], _T]) -> Effect[_T]:
-    """Something that a journal does, which may block."""
+    """Return an effect that does work of a journal that may block. An asynchronous caller has it done by a thread."""
     return Effect(work, partial(core_of(journal).off_loop, work))
 
 
 def make_durable(
     journal: RunJournal, seconds: float | None, then: Callable[[], object] | None = None
 ) -> Effect[Exception | None]:
-    """Wait until all that was appended is durable, and what has kept it from that. `then`: called by the writer when it is.
+    """Return an effect that waits until all appended events are durable, and returns the error that prevented it, or None.
 
-    A complaint about refused events is left for the next barrier of the program, which raises it.
+    `then`: the writer thread calls it when the events are durable. A complaint about refused events is left for the next
+    barrier of the program, which raises it.
     """
 
     def barrier() -> concurrent.futures.Future[None]:
@@ -41,14 +42,14 @@ def make_durable(
     def here() -> Exception | None:
         try:
             barrier().result(seconds)
-        except Exception as exc:  # noqa: BLE001 - given back
+        except Exception as exc:  # noqa: BLE001 - returned to the caller
             return exc
         return None
 
     async def giving_way() -> Exception | None:
         try:
             await asyncio.wait_for(asyncio.wrap_future(barrier()), seconds)
-        except Exception as exc:  # noqa: BLE001 - given back
+        except Exception as exc:  # noqa: BLE001 - returned to the caller
             return exc
         return None
 

@@ -1,9 +1,10 @@
-"""The writer thread: the one place where a journal does I/O on its own.
+"""The writer thread: the only thread of a journal that does I/O without being asked.
 
-Rule: everything that waits, waits here. The thread drains the appender into the store by natural batching, resolves
+Rule: all waiting happens here. The thread moves events from the appender to the store by natural batching, resolves
 barriers, and does its `Duties` in between.
 
-A barrier is resolved by the first batch that was *begun* after it was set, never by one that happened to be under way.
+The first batch that *begins* after a barrier was set resolves the barrier. A batch that was under way at that time never
+does.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from ..events.segments import Segment
 from ..stores import Store
 from .append import Appender
 from .barrier import Barrier, fail
-from .bell import Bell
-from .duties import LOOK_FOR_OTHERS, Duties
 from .ownership import living
 from .run_buffer import RunBuffer
+from .wake_signal import WakeSignal
+from .writer_duties import LOOK_FOR_OTHERS, Duties
 
 logger = logging.getLogger("langchain_runjournal")
 
 _LINGER: Final = 0.02
 _LINGER_PER_RUN: Final = 0.0005
 _LINGER_MOST: Final = 0.07
-"""How long events wait for company, in seconds: 20 ms, and up to 70 ms where a hundred runs would make thin rows."""
+"""The seconds that events wait for other events of their batch: 20 ms, and up to 70 ms if a hundred runs would make short
+rows."""
 _RETRY: Final = 0.1
 _RETRY_MOST: Final = 2.0
 _STEP: Final = 64
@@ -39,9 +41,9 @@ _PORTION: Final = 1 << 20
 
 
 class Writer:
-    """The thread and its duties. `start` begins it, `close` ends it, `leave` lets it end by itself."""
+    """The writer thread of one journal. `start` starts it, `close` waits for its end, `leave` lets it end by itself."""
 
-    def __init__(self, store: Store, clock: Clock, appender: Appender, duties: Duties, bell: Bell) -> None:
+    def __init__(self, store: Store, clock: Clock, appender: Appender, duties: Duties, bell: WakeSignal) -> None:
         self.store = store
         self.clock = clock
         self.appender = appender
@@ -55,18 +57,18 @@ class Writer:
         self._retry = _RETRY
         self._rows = 0
         self._due_retry = clock.monotonic()
-        self._thread = threading.Thread(target=self._live, name="runjournal-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="runjournal-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Whether this is the thread itself: then it must not wait for what it would have to do."""
+        """Return whether the caller is on the writer thread, where waiting for the writer would be a deadlock."""
         return threading.current_thread() is self._thread
 
     def barrier(self, *, quiet: bool = False, then: Callable[[], object] | None = None) -> Barrier:
-        """Ask for all that has been appended to be made durable, and for something to be done when it is."""
+        """Return a barrier that is done when all appended events are durable. `then`: called by the writer before that."""
         if self.is_current():
             raise WouldDeadlock(url=self.store.url, where="in a callback of on_stop, which its writer thread runs")
         if self.appender.is_inside():
@@ -79,13 +81,13 @@ class Writer:
         return barrier
 
     def leave(self) -> None:
-        """End by itself once everything is stored: for a journal that was dropped without `close()`."""
+        """Let the thread end when it has stored all events. `close` calls this, and the finalizer of a dropped journal."""
         self.appender.close()
         self._leaving = True
         self._bell.ring()
 
     def close(self) -> None:
-        """Drain, and end. Raises what there is to tell: it is the last barrier."""
+        """Store all events, and end the thread. This is the last barrier: raise its error."""
         with self._close_lock:
             self.leave()
             if self._thread.is_alive():
@@ -99,34 +101,34 @@ class Writer:
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         while not self._leaving:
             try:
-                self._turn()
+                self._cycle()
             except BaseException:
-                # Never the end of the thread: whoever waits at a barrier would wait for ever.
+                # No error may end the thread: a caller that waits at a barrier would wait for ever.
                 logger.exception("unexpected error in the journal writer of %s; retrying", self.store.url)
                 self._bell.wait(_RETRY)
         self._finish()
 
-    def _turn(self) -> None:
+    def _cycle(self) -> None:
         appender = self.appender
         self.duties.do()
         if appender.spool is not None and self._failure is None:
             appender.spool.prepare()
         if not self._has_work():
             appender.asleep = True
-            # Looked at again: an append in between has not seen that we are about to sleep.
+            # Check again: an append in between has not seen `asleep`, and does not wake the thread.
             if not self._has_work():
                 self._bell.wait(self._patience())
             appender.asleep = False
         self.duties.run_errands()
         if self._has_work():
             self._linger()
-            self._drain()
+            self._store_waiting()
 
     def _linger(self) -> None:
-        """Let events gather, unless somebody waits for them. By the real clock: it is no decision that a test may turn."""
+        """Wait for more events, unless a barrier waits. This uses the real clock: a test has no reason to control it."""
         most = min(_LINGER_MOST, _LINGER + _LINGER_PER_RUN * self._rows)
         deadline = time.monotonic() + (LOOK_FOR_OTHERS if self.duties.listeners else most)
         while not self._barriers and not self._leaving and (left := deadline - time.monotonic()) > 0:
@@ -139,16 +141,16 @@ class Writer:
         return bool(self.appender.dirty or self.appender.overflowing) and self.clock.monotonic() >= self._due_retry
 
     def _patience(self) -> float:
-        """How long to sleep at most."""
+        """Return the most seconds to sleep."""
         patience = self.duties.patience()
         if self.appender.dirty:
             patience = min(patience, self._due_retry - self.clock.monotonic())
         return max(0.001, patience)
 
     def _finish(self) -> None:
-        """The last batch, and a clean farewell."""
+        """Store the last batch, and close the store."""
         try:
-            self._take_leave()
+            self._store_the_rest()
         except Exception:
             logger.exception("could not shut down the journal writer of %s cleanly", self.store.url)
         finally:
@@ -156,11 +158,11 @@ class Writer:
             self.store.close()
             fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
 
-    def _take_leave(self) -> None:
-        self._drain()
+    def _store_the_rest(self) -> None:
+        self._store_waiting()
         failed = self._failure is not None
         spool = self.appender.spool
-        # What it left is nobody's from here on: the next journal on the file takes it, also one of this process.
+        # From here on the owner counts as dead: the next journal on the file imports its spool, also one of this process.
         living.discard(self.duties.owner.owner_id)
         if spool is not None:
             left = spool.close(keep=failed)
@@ -170,18 +172,18 @@ class Writer:
             self.store.forget(self.duties.owner.owner_id)
             self.store.tidy()
 
-    # --- draining -----------------------------------------------------------------------------------------------------
+    # --- storing ------------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
+    def _store_waiting(self) -> None:
         barriers = self._take_barriers()
         failure = self._try_to_store()
         self.duties.run_errands()
         if failure is not None:
-            self.duties.watch.look()  # before anybody hears that what waits is safe from a kill
+            self.duties.watch.look()  # before the barriers raise an error that says that events are safe from a kill
             self._note_failure(failure)
             fail(barriers, lambda: self._write_failed(failure), failure)
             return
-        self.duties.watch.look_in_passing()
+        self.duties.watch.look_if_due()
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
         self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()
@@ -193,19 +195,19 @@ class Writer:
                 pass
             if self.appender.spool is not None:
                 self.appender.spool.release()
-        except Exception as exc:  # noqa: BLE001 - whatever the store raises belongs to the barriers, and is raised there
+        except Exception as exc:  # noqa: BLE001 - the barriers raise any error of the store
             return exc
         return None
 
     def _store_all(self, settled: bool) -> bool:
-        """Store what is in the lanes. Whether that was all there is: `settled` says that nothing waits for room."""
+        """Store all events of the run buffers. Return `settled`, which says that no events wait in the overflow."""
         appender = self.appender
         moment = appender.moment()
         buffers = []
         while appender.dirty:
             buffer = appender.dirty.popleft()
-            if buffer.dirty:  # or it stands here twice, after a failure
-                buffer.dirty = False  # before it is read: an append from here on makes it dirty again
+            if buffer.dirty:  # after a failure, a buffer may be in the queue twice
+                buffer.dirty = False  # before the buffer is read, so that a later append makes it dirty again
                 buffers.append(buffer)
         try:
             stored = self._store(buffers)
@@ -218,7 +220,7 @@ class Writer:
         if moment.file is not None:
             moment.file.mark_drained(moment.pos)
         if not stored and not settled:
-            # Nothing is left to make room for what waits: it is larger than the spool may be, or the disk is full.
+            # No stored event makes room for the overflow: its first event exceeds the spool's limit, or the disk is full.
             appender.refill(1, force=True)
         return settled
 
@@ -229,7 +231,7 @@ class Writer:
         while rows:
             batch: list[tuple[RunBuffer, Segment]] = []
             size = 0
-            # In portions, so that a full disk gets spool files back while a long queue is being stored.
+            # In portions, so that spool files are deleted on a full disk while a long queue is being stored.
             while rows and size < _PORTION:
                 batch.append(rows.popleft())
                 size += len(batch[-1][1].body)
@@ -247,12 +249,13 @@ class Writer:
                 run_ids = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
                 refused = [buffer for buffer, _ in batch if buffer.run_id in run_ids]
                 if not refused:
-                    raise  # it speaks of nothing that it was given: to try again would be to try for ever
+                    raise  # the error names none of these runs, so trying again would never end
                 for buffer in refused:
                     self.appender.fence(buffer, exc)
                 batch = [(buffer, row) for buffer, row in batch if buffer.shut is None]
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-                # Not the disk, not a lock: something in the batch. Alone, each run is stored or shows that it was it.
+                # The cause is neither the disk nor a lock, but an event of the batch. Storing each row alone shows of which
+                # run.
                 if len({row.run_id for _, row in batch}) == 1:
                     self._set_aside(batch[0][0], exc)
                 else:
@@ -272,10 +275,10 @@ class Writer:
         self.appender.complaints.unusable.append(error)
 
     def _may_begin(self, buffer: RunBuffer) -> bool:
-        """Whether the lane is that of a new run, or has been stored before.
+        """Return whether the events of a buffer may be stored: it belongs to a new run, or it has been stored before.
 
-        When old lanes have been forgotten, a new one may be that of an old run that got a late event. Its numbers would
-        begin at 1 again, and the store would take them for a retry of what it has.
+        The appender forgets old run buffers, so a new buffer may belong to an old run that got a late event. Its seqs would
+        begin at 1 again, and the store would take them for a retry of the events that it has.
         """
         if self.appender.forgotten and not buffer.base and not buffer.tried and self._has_events(buffer.run_id):
             self.appender.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
@@ -285,7 +288,7 @@ class Writer:
 
     def _has_events(self, run_id: str) -> bool:
         found = self.store.run(run_id)
-        # One that `start_run` has begun is there before its first event, and ours.
+        # A run that `start_run` has begun is in the store before its first event, and this journal owns it.
         return found is not None and (found.last_seq > 0 or found.owner != self.duties.owner.owner_id)
 
     def _note_failure(self, exc: Exception) -> None:
@@ -311,7 +314,7 @@ class Writer:
         taken = []
         while self._barriers:
             barrier = self._barriers.popleft()
-            # False for one whose waiter has been cancelled: setting a result on it would raise.
+            # False for a barrier whose waiter was cancelled: setting its result would raise.
             if barrier.set_running_or_notify_cancel():
                 taken.append(barrier)
         return taken

@@ -1,7 +1,7 @@
 """Two messages at once on a thread: one of them runs, and the other is rejected, waits, or takes its place.
 
-Rule: the store decides, in one transaction, so that it is the same among threads, event loops and processes. In one process,
-those who wait get their turns in the order in which they came.
+Rule: the store decides, in one transaction, so that threads, event loops and processes all follow one rule. In one process,
+the runs that wait begin in the order in which they came.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..capture.recorder import recorder_of
 from ..common.twins import Effect, Effects, Pending, run_shielded, wait_for
 from ..errors import InvalidArgument, JournalClosing, RunAbandoned, RunNotFound, ThreadBusy
 from ..events import Event, Run, RunStatus
-from ..journal import stop as _stopping
+from ..journal import stop
 from ..journal.core import core_of
 from ..journal.extensions import Extension
-from ..journal.run_display import unsettled
+from ..journal.run_reading import unsettled
 from ..journal.waiting import off_loop
 
 if TYPE_CHECKING:
@@ -34,120 +34,121 @@ logger = logging.getLogger("langchain_runjournal")
 
 IfBusy = Literal["reject", "stop", "wait"]
 
-_LOOK: Final = 0.1
-"""Seconds until whoever wants to take the place of all in front looks again for the one that runs."""
-_UNHEARD: Final = 0.15
-"""Seconds that `if_busy="reject"` waits for the end of a run that another process owns: its call may have returned, and a
-store hears of an end up to 70 ms later."""
-_SHORTLY: Final = 0.02
-_STOPPING: Final = 60.0
-"""Seconds that a run may take to stop for another one."""
+_LOOK_EVERY: Final = 0.1
+"""Seconds after which a run that takes the place of all runs before it looks again for the one that is running."""
+_END_DELAY: Final = 0.15
+"""Seconds for which `if_busy="reject"` waits for the end of a run that another process owns: the call of that run may have
+returned, and a store learns of an end up to 70 ms later."""
+_RETRY_AFTER: Final = 0.02
+_STOP_LIMIT: Final = 60.0
+"""Seconds that a run may acquire to stop for another one."""
 
 
-class Waiting(Pending):
-    """One of those who stand in line for a thread."""
+class Waiter(Pending):
+    """A run that waits in line for a thread."""
 
     def leave(self, _: object = None) -> None:
-        """It has its turn, or does not want it any more."""
+        """Leave the line: the run may begin, or is not wanted any more."""
         self.done.set_result(None)
 
 
-class Lines(Extension):
-    """Those who wait, of one journal."""
+class WaitingLines(Extension):
+    """The lines of one journal in which runs wait for their threads."""
 
     def __init__(self) -> None:
-        self.last: dict[tuple[str, str], Waiting] = {}
-        """By graph and thread, the last of them."""
+        self.last: dict[tuple[str, str], Waiter] = {}
+        """The last run of each line, by graph and thread."""
 
     def after_fork(self) -> None:
-        """In a child: all of them are the parent's."""
+        """Forget all lines in a forked child: they belong to the parent."""
         self.last.clear()
 
 
-def lines_of(journal: RunJournal) -> Lines:
+def lines_of(journal: RunJournal) -> WaitingLines:
     """Return the lines of a journal."""
-    return core_of(journal).extensions.get(Lines, Lines)
+    return core_of(journal).extensions.get(WaitingLines, WaitingLines)
 
 
 class Admission:
-    """The place of a run on its thread."""
+    """The admission of a run to its thread."""
 
     def __init__(self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]]) -> None:
         self._journal = journal
         self._core = core_of(journal)
         self._run = run
         self._about = about
-        """Its metadata, looked up when it begins."""
+        """Function that returns the metadata of the run, called when the run begins."""
         self._lock = threading.Lock()
-        self._is_taken = self._is_given_up = False
+        self._is_taken = self._is_cancelled = False
 
-    def take(self, if_busy: IfBusy) -> Effects[None]:
-        """Begin the run, when and if that is possible. Raises `ThreadBusy`."""
+    def acquire(self, if_busy: IfBusy) -> Effects[None]:
+        """Begin the run as soon as it is the first in line and the thread is free. Raise `ThreadBusy` if `if_busy` asks for
+        that."""
         if if_busy == "reject" or self._run.thread_id is None:
-            yield from self._take(if_busy)
+            yield from self._begin_when_free(if_busy)
             return
         line = lines_of(self._journal).last
-        key, mine = (identity_of(self._run).key, self._run.thread_id), Waiting()
+        key, mine = (identity_of(self._run).key, self._run.thread_id), Waiter()
         before, line[key] = line.get(key), mine
         mine.done.add_done_callback(lambda _: line.pop(key) if line.get(key) is mine else None)
         try:
             while before is not None and not before.done.done():
                 if if_busy == "stop":
-                    # It does not wait for those in front to have had their turns: whatever runs is stopped for it.
-                    busy, _ = yield off_loop(self._journal, self._look)
-                    if busy is not None:
-                        yield off_loop(self._journal, partial(_stopping.ask, self._journal, busy.run_id, "superseded"))
-                yield wait_for(before, _LOOK if if_busy == "stop" else None)
-            yield from self._take(if_busy)
+                    # This run does not wait for the runs before it in line: it stops the one that is running.
+                    running, _ = yield off_loop(self._journal, self._find_running)
+                    if running is not None:
+                        yield off_loop(self._journal, partial(stop.ask, self._journal, running.run_id, "superseded"))
+                yield wait_for(before, _LOOK_EVERY if if_busy == "stop" else None)
+            yield from self._begin_when_free(if_busy)
         finally:
-            # Whoever leaves the line early does not let those behind it go before those in front.
+            # A run that leaves the line early must not let the runs behind it overtake those before it.
             if before is None:
                 mine.leave()
             else:
                 before.done.add_done_callback(mine.leave)
 
-    def _take(self, if_busy: IfBusy) -> Effects[None]:
+    def _begin_when_free(self, if_busy: IfBusy) -> Effects[None]:
         besides: list[str] = []
-        give_up = time.monotonic() + _UNHEARD
+        deadline = time.monotonic() + _END_DELAY
         while not (yield from self._begin(besides)):
-            busy, besides = yield off_loop(self._journal, self._look)
-            if busy is None:
+            running, besides = yield off_loop(self._journal, self._find_running)
+            if running is None:
                 continue
             if if_busy == "reject":
-                if busy.owner != self._journal.owner_id and time.monotonic() < give_up:
-                    yield Effect(partial(time.sleep, _SHORTLY), partial(asyncio.sleep, _SHORTLY))
+                if running.owner != self._journal.owner_id and time.monotonic() < deadline:
+                    yield Effect(partial(time.sleep, _RETRY_AFTER), partial(asyncio.sleep, _RETRY_AFTER))
                     continue
-                raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id)
-            yield from self._give_way(busy, if_busy)
+                raise ThreadBusy(thread_id=self._run.thread_id, run_id=running.run_id)
+            yield from self._wait_for_end(running, if_busy)
 
-    def _give_way(self, busy: Run, if_busy: IfBusy) -> Effects[None]:
-        """Wait until the other run is over. One that dies meanwhile, or is pruned, is looked at again."""
-        give_up = None
+    def _wait_for_end(self, running: Run, if_busy: IfBusy) -> Effects[None]:
+        """Wait until the other run is over. If its owner dies meanwhile, or it is pruned, the caller looks again."""
+        deadline = None
         with suppress(RunAbandoned, RunNotFound):
             if if_busy == "stop":
-                yield off_loop(self._journal, partial(_stopping.ask, self._journal, busy.run_id, "superseded"))
-                give_up = time.monotonic() + _STOPPING
+                yield off_loop(self._journal, partial(stop.ask, self._journal, running.run_id, "superseded"))
+                deadline = time.monotonic() + _STOP_LIMIT
             try:
-                yield from _stopping.until_over(self._journal, busy.run_id, give_up)
+                yield from stop.until_over(self._journal, running.run_id, deadline)
             except TimeoutError:
-                raise ThreadBusy(thread_id=self._run.thread_id, run_id=busy.run_id) from None
+                raise ThreadBusy(thread_id=self._run.thread_id, run_id=running.run_id) from None
 
-    def _look(self) -> tuple[Run | None, list[str]]:
-        """The run that has the thread now, and those that only seem to."""
+    def _find_running(self) -> tuple[Run | None, list[str]]:
+        """Return the run that is running on the thread now, and the runs that only seem to be running."""
         besides: list[str] = []
         if self._run.thread_id is None:
             return None, besides
         mine = identity_of(self._run)
         for other in reversed(unsettled(self._journal, self._run.thread_id)):
             if other.status != RunStatus.RUNNING:
-                continue  # it is settled before this one begins
-            if identity_of(other).is_same(mine) and not self._is_dead(other):
+                continue  # the run is settled before this one begins
+            if identity_of(other).is_same(mine) and not self._is_abandoned(other):
                 return other, besides
             besides.append(other.run_id)
         return None, besides
 
-    def _is_dead(self, run: Run) -> bool:
-        """Whether nobody works on it: it is settled before the next one begins."""
+    def _is_abandoned(self, run: Run) -> bool:
+        """Return whether no task and no process works on a run: it is settled before the next one begins."""
         is_idle = recorder_of(self._journal).threads.is_idle(str(run.thread_id), run.run_id)
         return is_idle or self._core.dead_owners.owner_is_gone(run)
 
@@ -157,10 +158,10 @@ class Admission:
             has_begun: bool = yield Effect(begin, lambda: run_shielded(self._core.off_loop(begin)))
             return has_begun
         except BaseException:
-            # Cancelled in the middle: the run may have begun, and nobody would ever end it.
+            # Cancelled in the middle: the store may have begun the run, and no task would ever end it.
             with self._lock:
-                self._is_given_up = True
-            self.give_back()
+                self._is_cancelled = True
+            self.withdraw()
             raise
 
     def _begin_here(self, besides: list[str]) -> bool:
@@ -174,12 +175,12 @@ class Admission:
             )
         with self._lock:
             self._is_taken = not in_the_way
-        if self._is_given_up:
-            self.give_back()
+        if self._is_cancelled:
+            self.withdraw()
         return self._is_taken
 
-    def give_back(self) -> None:
-        """It will not begin, after all: nothing is left of it."""
+    def withdraw(self) -> None:
+        """Withdraw the run, which will not begin after all: the store keeps nothing of it."""
         with self._lock:
             is_ours, self._is_taken = self._is_taken, False
         if is_ours:

@@ -1,7 +1,8 @@
-"""Runs in tasks of their own (see `start_run`): how each of them is stopped, and what becomes of what nobody can stop.
+"""Runs in tasks of their own (see `start_run`): how each of them is stopped, and what happens to calls that cannot be
+interrupted.
 
-Rule: a run is cancelled once, and again only if it has not ended within its grace. What it has running in threads may go on
-until the grace is over; after that, its thread is settled without it. Nothing that belongs to a stopped run begins anew.
+Rule: a run is cancelled once, and again only if it has not ended within its grace. Its calls in threads may continue until
+the grace is over; after that, its thread is settled without them. No call of a stopped run begins any more.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
-_TO_LEAVE: Final = 0.1
-"""Seconds that LangGraph gets in any case, to end what lets itself be cancelled."""
-_AGAIN: Final = 1.0
+_MIN_GRACE: Final = 0.1
+"""Seconds that LangGraph gets in any case, to end the tasks that let themselves be cancelled."""
+_MIN_INTERVAL: Final = 1.0
 """Seconds, at least, between one cancellation and the next."""
 
 
@@ -43,30 +44,30 @@ class RunControl:
         self.graph = graph
         self.thread_id = thread_id
         self.continues: str | None = None
-        """The run that it takes up."""
+        """The id of the run that it resumes."""
         self.grace = grace
         self._timeout = timeout
         self.task: asyncio.Task[None] | None = None
         self.root: Root | None = None
-        """Not before it has begun."""
+        """None until the run has begun."""
         self.begun = asyncio.Event()
         self.done: concurrent.futures.Future[Run] = concurrent.futures.Future()
         self.thread = threading.get_ident()
         self.is_asked = False
-        """Whether it has been cancelled."""
+        """Whether the run has been cancelled."""
         self.refuses = False
         self._deadline = 0.0
         self._loop = asyncio.get_running_loop()
         self._disarm: list[Callable[[], object]] = []
 
     def begin(self, root: Root) -> None:
-        """LangChain has told of it."""
+        """Note that LangChain has reported the run."""
         root.started, self.root = self, root
         self.begun.set()
-        self._loop.call_soon(self._arm)  # not before its first event is there
+        self._loop.call_soon(self._arm)  # not before its first event is appended
 
     def about(self) -> dict[str, str]:
-        """For its metadata."""
+        """Return metadata of the run."""
         return self.graph.to_metadata() | ({CONTINUES: self.continues} if self.continues is not None else {})
 
     def _arm(self) -> None:
@@ -76,16 +77,16 @@ class RunControl:
                 self._disarm.append(self._loop.call_later(self._timeout, self.ask, "timeout").cancel)
 
     def disarm(self) -> None:
-        """It is over: nobody can stop it any more."""
+        """Drop the timeout and the subscription to stop requests: the run is over."""
         for undo in self._disarm:
             undo()
 
     def ask(self, cause: str) -> None:
-        """Ask it to stop, from anywhere. The first cause stays."""
+        """Ask the run to stop, from any thread. The first cause stays."""
         self._core.stops.deliver(self.run_id, cause)
 
     def _on_stop(self, cause: str) -> None:
-        """It has been asked to, on whatever thread."""
+        """Schedule the cancellation on the event loop of the run. Called on any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs on it any more
             self._loop.call_soon_threadsafe(self._cancel)
 
@@ -96,11 +97,12 @@ class RunControl:
         self._deadline = time.monotonic() + self.grace
         if not self._is_ending():
             self.task.cancel()
-        self._disarm.append(self._loop.call_later(max(self.grace, _TO_LEAVE), self._insist).cancel)
+        self._disarm.append(self._loop.call_later(max(self.grace, _MIN_GRACE), self._cancel_again).cancel)
 
-    def _insist(self) -> None:
-        """Something in it does not let itself be cancelled. LangGraph leaves it behind when it is cancelled again, unless it
-        is at work in the very task of the graph: there, what it begins is refused, and it is cancelled again and again."""
+    def _cancel_again(self) -> None:
+        """Cancel the task again, because something in it swallows the cancellation. LangGraph abandons such code when it is
+        cancelled again, unless the code runs in the very task of the graph: there, every call that it begins is refused, and
+        the task is cancelled again and again."""
         if self.task is not None and not self.task.done() and not self._is_ending():
             if not self.refuses:
                 logger.warning(
@@ -108,19 +110,19 @@ class RunControl:
                 )
             self.refuse_all(list(self.root.open.values()) if self.root is not None else [])
             self.task.cancel()
-            self._disarm.append(self._loop.call_later(max(self.grace, _AGAIN), self._insist).cancel)
+            self._disarm.append(self._loop.call_later(max(self.grace, _MIN_INTERVAL), self._cancel_again).cancel)
 
     def refuse_all(self, nodes: Iterable[Node]) -> None:
-        """From now on, what belongs to it is refused to begin, and these to speak."""
+        """Refuse from now on every call of the run that begins, and the tokens of these calls."""
         self.refuses = True
         for node in nodes:
-            # Without this, a token would not be looked at: see `JournalCallbackHandler.on_llm_new_token`.
+            # For a call in this table, a token is recorded without a look at the run: see `on_llm_new_token`.
             node.owner.streaming.pop(node.key, None)
 
     def _is_ending(self) -> bool:
-        """Whether it has come to its end, and is being settled: nothing is left to cancel."""
+        """Return whether the root has ended and the thread is being settled: nothing is left to cancel."""
         return self.root is not None and self.root.over
 
     def patience(self) -> float:
-        """How long its threads may still go on before it is settled, in seconds."""
+        """Return for how many seconds its threads may still work before the thread of the run is settled."""
         return max(0.0, self._deadline - time.monotonic()) if self.is_asked else self.grace

@@ -1,7 +1,8 @@
-"""`start_run`: a graph in a task of its own, which outlives whoever asked for it and can be stopped from anywhere.
+"""`start_run`: runs a graph in a task of its own, which outlives its caller and can be stopped from anywhere.
 
-Rule: the task belongs to the run. It is cancelled by a stop and by nothing else, and it ends when the thread is settled and
-all of it is durable. Whoever reads the chunks, follows the events or waits is a guest, who may leave at any time.
+Rule: the task belongs to the run. A stop cancels the task, and nothing else does; the task ends when the thread is settled
+and all of the run is durable. Code that reads the chunks, follows the events or waits is a reader, which may leave at any
+time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .admission import Admission, IfBusy
 from .cancellation import RunControl
 from .chunk_pipe import Pipe
 from .readers import Readers
-from .task import Task
+from .task import RunTask
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -43,102 +44,104 @@ if TYPE_CHECKING:
 
 
 OnDisconnect = Literal["continue", "stop"]
-_OLD: Final = {"checkpoint_during"}  # LangGraph still takes it, for `durability`
-_BACK: Final = 100
-"""How many runs of a thread are looked at, for the one that a resume takes up."""
+_DEPRECATED: Final = {"checkpoint_during"}  # LangGraph still takes it, for `durability`
+_RUNS_BACK: Final = 100
+"""How many runs of a thread are searched for the one that a resume continues."""
 
 
 class RunHandle:
-    """A run in a task of its own, as whoever started it sees it. Losing it does not disturb the run."""
+    """A run in a task of its own, as its caller sees it. Losing the handle does not disturb the run."""
 
-    def __init__(self, journal: RunJournal, started: RunControl, pipe: Pipe, guests: Readers) -> None:
+    def __init__(self, journal: RunJournal, control: RunControl, pipe: Pipe, readers: Readers) -> None:
         self._journal = journal
-        self._started = started
+        self._control = control
         self._pipe = pipe
-        self._guests = guests
-        weakref.finalize(self, pipe.forsake).atexit = False
+        self._readers = readers
+        weakref.finalize(self, pipe.handle_collected).atexit = False
 
     @property
     def run_id(self) -> str:
         """The id by which any process finds the run in the journal."""
-        return self._started.run_id
+        return self._control.run_id
 
     @property
     def thread_id(self) -> str | None:
-        """Its thread, or None if the graph has no checkpointer."""
-        return self._started.thread_id
+        """The thread of the run, or None if the graph has no checkpointer."""
+        return self._control.thread_id
 
     def __repr__(self) -> str:
         return f"RunHandle(run_id={self.run_id!r}, thread_id={self.thread_id!r})"
 
     async def wait(self) -> Run:
-        """The run when it is over: completed, failed, interrupted, or paused; its thread settled, and all of it durable.
+        """Return the run when it is over: completed, failed, interrupted, or paused; its thread settled, and all of it
+        durable.
 
-        Does not raise what the graph raised: `Run.error` says it. Cancelling this leaves the run alone.
+        Does not raise what the graph raised: `Run.error` has it. Cancelling this call leaves the run alone.
         """
-        done = asyncio.wrap_future(self._started.done)
-        with self._guests.come() as guest:
+        done = asyncio.wrap_future(self._control.done)
+        with self._readers.add() as reader:
             await asyncio.wait([done])
-        guest.leave(early=False)
+        reader.leave(early=False)
         return done.result()
 
     def stream(self) -> AsyncIterator[Any]:
-        """The chunks of the graph, as `astream` would give them, for one reader, on the event loop that started the run.
+        """Return the chunks of the graph, as `astream` would give them, for one reader, on the event loop that started the
+        run.
 
-        The run waits for a reader that is slow, but not for one that has gone: from then on, the chunks are not kept. Ends
-        when the run is over, also if it was stopped; raises what the graph raised, if it failed. A step that is cancelled
-        can be taken again, within a second. Raises `ChunksGone`.
+        The run waits for a slow reader, but not for one that has gone: from then on, the chunks are not kept. The iterator
+        ends when the run is over, also if it was stopped; it raises what the graph raised, if the run failed. A step that is
+        cancelled can be repeated within a second. Raises `ChunksGone`.
         """
         return self._pipe.read()
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
-        """The events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers.
+        """Return the events of the run in the journal, as `RunJournal.afollow` gives them: for any number of readers.
 
-        Ends when the run is over, also if it waits for a human: what comes after that is another run. A step that is
-        cancelled can be taken again, and goes on where it was.
+        The iterator ends when the run is over, also if the run waits for a human: later events belong to another run. A step
+        that is cancelled can be repeated, and loses no event.
         """
-        return _Events(self._journal, self.run_id, after, self._guests)
+        return _Events(self._journal, self.run_id, after, self._readers)
 
     async def stop(self, cause: Cause = "stop") -> Run:
         """Stop the run, and return it when it has ended and its thread is settled (see `RunJournal.astop`)."""
-        with suppress(RunNotFound):  # another process has pruned it: it is over
+        with suppress(RunNotFound):  # another process has pruned the run: it is over
             return await self._journal.astop(self.run_id, cause, wait=True)
         return await self.wait()
 
 
 class _Events:
-    """See `RunHandle.events`."""
+    """The iterator that `RunHandle.events` returns."""
 
-    def __init__(self, journal: RunJournal, run_id: str, after: int, guests: Readers) -> None:
+    def __init__(self, journal: RunJournal, run_id: str, after: int, readers: Readers) -> None:
         self._follow = partial(journal.afollow, run_id)
         self._after = after
         self._events: AsyncIterator[Event] | None = self._follow(after)
-        self._guest = guests.come()
+        self._reader = readers.add()
 
     def __aiter__(self) -> _Events:
         return self
 
     async def __anext__(self) -> Event:
-        if self._guest.has_left:
+        if self._reader.has_left:
             raise StopAsyncIteration
-        # A step that fails, or is cancelled, has closed what it was taken in.
+        # A step that fails, or is cancelled, closes the iterator that it was taken in.
         events, self._events = self._events or self._follow(self._after), None
-        with self._guest:
+        with self._reader:
             event = await anext(events)
         self._events, self._after = events, event.seq
         if event.kind == "run.pause":
-            self._guest.leave(early=False)
+            self._reader.leave(early=False)
         return event
 
     async def aclose(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         events, self._events = self._events, None
-        self._guest.leave()
+        self._reader.leave()
         if isinstance(events, AsyncGenerator):
             await events.aclose()
 
     def __del__(self) -> None:
-        self._guest.dropped()
+        self._reader.collected()
 
 
 async def start_run(
@@ -154,19 +157,21 @@ async def start_run(
     on_disconnect: OnDisconnect = "continue",
     **options: Any,
 ) -> RunHandle:
-    """Run a graph in a task of its own, in the context variables of the caller, who may be cancelled or go away.
+    """Run a graph in a task of its own, in the context variables of the caller, which may be cancelled or end before the
+    run.
 
-    `graph` is attached, or `journal` is given and it is attached to that. Returns as soon as the run has begun and every
-    process can see it. `options` go to `astream`, as `stream_mode` does.
+    `graph` is attached, or `journal` is given and the graph is attached to that. Returns as soon as the run has begun and
+    every process can see it. `options` go to `astream`, as `stream_mode` does.
 
-    `if_busy`: what to do while another run of the graph is at work on the thread, in any process: "reject" raises
-    `ThreadBusy`, "stop" stops and settles it first, "wait" waits its turn; cancelled while it waits, nothing has begun.
-    `timeout`: seconds after which the run is stopped, cause "timeout". `grace`: seconds that what is at work gets when the
-    run is stopped, to finish or to clean up; what does not let itself be interrupted is then left behind, and a result that
-    it still has goes to the journal. `on_disconnect`: with "stop", the run is stopped, cause "disconnect", when whoever
-    reads its chunks or events, or waits for it, goes away before it is over. By default that changes nothing.
+    `if_busy`: what to do while another run of the graph is running on the thread, in any process: "reject" raises
+    `ThreadBusy`, "stop" stops and settles that run first, "wait" waits in line until it is over. If the caller is cancelled
+    while it waits, nothing has begun. `timeout`: seconds after which the run is stopped, cause "timeout". `grace`: seconds
+    that running calls get when the run is stopped, to finish or to clean up; a call that cannot be interrupted is then left
+    behind, and a result that it still returns goes to the journal. `on_disconnect`: with "stop", the run is stopped, cause
+    "disconnect", when all code that reads its chunks or events, or waits for it, has left before the run is over. By default
+    that changes nothing.
 
-    A `Command(resume=...)` takes up a run that waits for a human, in a new run that `continues` it.
+    A `Command(resume=...)` resumes a run that waits for a human, in a new run that `continues` it.
     """
     choice("if_busy", if_busy, IfBusy)
     choice("on_disconnect", on_disconnect, OnDisconnect)
@@ -178,37 +183,38 @@ async def start_run(
     settings = merge_configs(graph.config, config)
     run_id = _run_id(settings)
     thread_id = _thread_id(graph, config, settings)
-    started = RunControl(journal, run_id, identity(graph), thread_id, grace, timeout)
-    name, metadata = settings.get("run_name") or started.graph.name, started.about()
+    control = RunControl(journal, run_id, identity(graph), thread_id, grace, timeout)
+    name, metadata = settings.get("run_name") or control.graph.name, control.about()
     run = Run(run_id=run_id, thread_id=thread_id, name=name, owner=journal.owner_id, metadata=metadata)
 
     def about() -> dict[str, Any]:
-        # Looked up when it has its turn: the run before it may have come to wait for a human.
-        started.continues = _continued(journal, started, input, settings)
-        return started.about()
+        # Looked up when the run may begin: the run before it may have paused meanwhile.
+        control.continues = _continued(journal, control, input, settings)
+        return control.about()
 
-    seat = Admission(journal, run, about)
-    await run_async(seat.take(if_busy))
-    # Nothing is awaited from here until its task is there: in between, nobody would end it.
-    guests = Readers(started, stops=on_disconnect == "stop")
-    task = Task(graph, started, Pipe(run_id, guests))
+    admission = Admission(journal, run, about)
+    await run_async(admission.acquire(if_busy))
+    # No await from here until the task exists: a cancellation in between would leave a run that no task ends.
+    readers = Readers(control, stops=on_disconnect == "stop")
+    task = RunTask(graph, control, Pipe(run_id, readers))
     if not task.register():
-        seat.give_back()
+        admission.withdraw()
         raise JournalClosing(url=journal.url)
     options["stream_mode"] = stream_mode
-    started.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
-    started.task.add_done_callback(task.over)
-    await task.begun(guests.come())
-    return RunHandle(journal, started, task.pipe, guests)
+    control.task = begin(task.run(input, {**(config or {}), "run_id": UUID(run_id)}, options))
+    control.task.add_done_callback(task.on_done)
+    await task.wait_until_begun(readers.add())
+    return RunHandle(journal, control, task.pipe, readers)
 
 
 def _check_options(graph: Pregel[Any, Any, Any, Any], options: dict[str, Any]) -> None:
-    """LangGraph takes whatever it is given, and says nothing of what it does not know."""
+    """Raise an error for an option that neither `start_run` nor `astream` knows: LangGraph would accept it and say
+    nothing."""
     if options:
         theirs = inspect.signature(graph.astream).parameters
         ours = inspect.signature(start_run).parameters
         known = {name for name, one in {**theirs, **ours}.items() if one.kind != one.VAR_KEYWORD}
-        known_options("start_run", sorted(options.keys() - _OLD), sorted(known))
+        known_options("start_run", sorted(options.keys() - _DEPRECATED), sorted(known))
 
 
 def _attached(
@@ -230,12 +236,12 @@ def _attached(
     known = copies_of(journal).attached
     if graph not in known:
         known[graph] = attach(graph, journal)
-    known[graph].checkpointer = graph.checkpointer  # which may have been set since
+    known[graph].checkpointer = graph.checkpointer  # the program may have set it since
     return known[graph], journal
 
 
 class Copies(Extension):
-    """The attached copies of graphs that were started without being attached."""
+    """The attached copies of graphs that a program started without attaching them."""
 
     def __init__(self) -> None:
         self.attached: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -267,16 +273,17 @@ def _thread_id(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig | None,
     return None if thread_id is None else thread("thread_id", thread_id)
 
 
-def _continued(journal: RunJournal, started: RunControl, input: Any, settings: RunnableConfig) -> str | None:
-    """The run that a resume takes up: the one that its config names; the one that waits; or, without an answer, the last."""
+def _continued(journal: RunJournal, control: RunControl, input: Any, settings: RunnableConfig) -> str | None:
+    """Return the run that a resume continues: the one that its config names; the one that waits for a human; or, without an
+    answer, the last."""
     is_answer = type(input).__name__ == "Command"
-    if not (input is None or is_answer) or started.thread_id is None:
+    if not (input is None or is_answer) or control.thread_id is None:
         return None
     configurable = settings.get("configurable") or {}
     named: str | None = configurable.get(RESUMED_RUN)
     if named is not None or configurable.get("checkpoint_id"):
         return named
-    runs = [run for run in journal.runs(started.thread_id, None, _BACK) if identity_of(run).is_same(started.graph)]
+    runs = [run for run in journal.runs(control.thread_id, None, _RUNS_BACK) if identity_of(run).is_same(control.graph)]
     waiting = [run for run in runs if run.status == RunStatus.PAUSED]
     found = next(iter(waiting if is_answer else waiting or runs), None)
     return found.run_id if found is not None and found.status != RunStatus.COMPLETED else None

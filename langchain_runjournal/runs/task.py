@@ -1,6 +1,7 @@
-"""What a run does in a task of its own, from its first step until it is settled and durable, and who watches it.
+"""What a run does in a task of its own, from its first step until it is settled and durable.
 
-Rule: whatever ends it, its end is told: the task cleans up also if it is cancelled while it does, because its loop ends.
+Rule: the end of the run is recorded, whatever ends it. The task cleans up also if it is cancelled while it does so, because
+its event loop ends.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from uuid import UUID
 
 from langgraph.pregel import Pregel
 
-from ..capture import callback_data as _translate
+from ..capture import callback_data
 from ..capture.callback_data import error_text
 from ..errors import RunNotFound
-from ..events import Event, Run, RunStatus
-from ..events import run_state as _fold
+from ..events import Event, Run, RunStatus, run_state
 from ..journal.core import core_of
 from ..settle.attach import handlers_of
 from .cancellation import RunControl
@@ -27,35 +27,35 @@ from .readers import Reader
 
 logger = logging.getLogger("langchain_runjournal")
 
-_SETTLING: Final = 90.0
-"""Seconds that a settlement may take before its run is given back as it stands."""
+_SETTLE_LIMIT: Final = 90.0
+"""Seconds that a settlement may take before the handle gets the run as it stands."""
 
 
-class Task:
-    """What a run does in its task."""
+class RunTask:
+    """The work of a run in its task."""
 
-    def __init__(self, graph: Pregel[Any, Any, Any, Any], started: RunControl, pipe: Pipe) -> None:
+    def __init__(self, graph: Pregel[Any, Any, Any, Any], control: RunControl, pipe: Pipe) -> None:
         self.pipe = pipe
         self._graph = graph
-        self._started = started
-        self._journal = started.journal
-        self._runs = core_of(started.journal).local_runs
+        self._control = control
+        self._journal = control.journal
+        self._runs = core_of(control.journal).local_runs
         self._error: BaseException | None = None
-        self._key = UUID(started.run_id).int
+        self._key = UUID(control.run_id).int
         self._began_at = time.time()
 
     def register(self) -> bool:
-        """Whether it may begin: not on a journal that is being closed."""
-        return self._runs.register(self._key, self._started)
+        """Register the run. Return False if it may not begin, since the journal is being closed."""
+        return self._runs.register(self._key, self._control)
 
     async def run(self, input: Any, config: Any, options: dict[str, Any]) -> None:
-        """All of it."""
+        """Run the graph, and record the end of the run."""
         try:
             chunks: Any = self._graph.astream(input, config, **options)
             async with aclosing(chunks):
                 async for chunk in chunks:
                     await self.pipe.put(chunk)
-        except BaseException as exc:  # noqa: BLE001 - whatever ended it, its end is told first
+        except BaseException as exc:  # noqa: BLE001 - whatever ended it, its end is recorded first
             self._error = exc
         ends_all = self._error if isinstance(self._error, (KeyboardInterrupt, SystemExit)) else None
         await self._finish()
@@ -63,93 +63,95 @@ class Task:
             raise ends_all
 
     async def _finish(self) -> None:
-        """The loop may end in the middle of this, and cancel it once more: what is left to do is done all the same."""
+        """Record the end of the run, and wait until it is settled and durable. The event loop may end meanwhile and cancel
+        the task once more: the steps that are left are done all the same."""
         run: Run | None = None
-        for step in (self._tell, self._settled, self._durable):
+        for step in (self._report_end, self._wait_until_settled, self._read_durable):
             with suppress(asyncio.CancelledError):
                 try:
                     run = await step()
                 except Exception:
-                    logger.exception("could not record the end of run %s through its callbacks", self._started.run_id)
-        self._give_back(run)
+                    logger.exception("could not record the end of run %s through its callbacks", self._control.run_id)
+        self._resolve(run)
 
-    async def _tell(self) -> None:
-        """LangChain has told of the end, but for a few ways to end."""
-        root, error = self._started.root, self._error or asyncio.CancelledError()
+    async def _report_end(self) -> None:
+        """Report the end to the handlers of the graph, in the few cases in which LangChain has not reported it."""
+        root, error = self._control.root, self._error or asyncio.CancelledError()
         if root is None:
-            self._tell_unbegun()
+            self._append_end()
         elif not root.over:
-            run_id = UUID(self._started.run_id)
+            run_id = UUID(self._control.run_id)
             for handler in handlers_of(self._graph):
-                told = handler.on_chain_error(error, run_id=run_id)
-                if told is not None:
-                    await told
+                reported = handler.on_chain_error(error, run_id=run_id)
+                if reported is not None:
+                    await reported
 
-    def _tell_unbegun(self) -> None:
+    def _append_end(self) -> None:
         ending: dict[str, Any] = {"status": "interrupted", "cause": "shutdown"}
         if isinstance(self._error, Exception):
             ending = {"status": "failed", "error": error_text(self._error)}
-        self._journal.append(Event(run_id=self._started.run_id, kind="run.end", data=ending))
+        self._journal.append(Event(run_id=self._control.run_id, kind="run.end", data=ending))
 
-    async def _settled(self) -> None:
-        root = self._started.root
+    async def _wait_until_settled(self) -> None:
+        root = self._control.root
         if root is None or root.turn is None:
             return
         done = asyncio.wrap_future(root.turn.done)
-        give_up = time.monotonic() + _SETTLING
-        while not done.done() and time.monotonic() < give_up:
+        deadline = time.monotonic() + _SETTLE_LIMIT
+        while not done.done() and time.monotonic() < deadline:
             with suppress(asyncio.CancelledError):
-                await asyncio.wait([done], timeout=give_up - time.monotonic())
+                await asyncio.wait([done], timeout=deadline - time.monotonic())
 
-    async def _durable(self) -> Run:
+    async def _read_durable(self) -> Run:
         try:
-            return await self._journal.arun(self._started.run_id)
+            return await self._journal.arun(self._control.run_id)
         except RunNotFound:
             return self._as_it_ended()
 
     def _as_it_ended(self) -> Run:
-        """The run, as far as this process knows it: another one has pruned it as soon as it was over and settled."""
-        started = self._started
-        about: Any = {"thread_id": started.thread_id, "name": started.graph.name, "metadata": started.about()}
-        run = Run(run_id=started.run_id, started_at=self._began_at, **about)
-        ending = _translate.ending(self._error, self._journal.stop_requested(started.run_id))
-        return _fold.advance(run, Event(run_id=run.run_id, kind="run.end", data=ending, at=time.time()))
+        """Return the run as far as this process knows it: another process has pruned it as soon as it was over and
+        settled."""
+        control = self._control
+        about: Any = {"thread_id": control.thread_id, "name": control.graph.name, "metadata": control.about()}
+        run = Run(run_id=control.run_id, started_at=self._began_at, **about)
+        ending = callback_data.ending(self._error, self._journal.stop_requested(control.run_id))
+        return run_state.advance(run, Event(run_id=run.run_id, kind="run.end", data=ending, at=time.time()))
 
-    def _give_back(self, run: Run | None) -> None:
+    def _resolve(self, run: Run | None) -> None:
         self._runs.remove(self._key)
-        self._started.disarm()
+        self._control.disarm()
         if run is None:
             try:
-                run = self._journal.run(self._started.run_id)
+                run = self._journal.run(self._control.run_id)
             except RunNotFound:
                 run = self._as_it_ended()
-            except Exception as exc:  # noqa: BLE001 - whoever waits for it has to know
-                self._started.done.set_exception(exc)
+            except Exception as exc:  # noqa: BLE001 - the code that waits for the run gets it
+                self._control.done.set_exception(exc)
                 self.pipe.close(exc)
                 return
-        self._started.done.set_result(run)
+        self._control.done.set_result(run)
         self.pipe.close(self._error if run.status == RunStatus.FAILED and isinstance(self._error, Exception) else None)
-        if self._started.root is not None:
-            self._error = None  # with all the frames that it holds
+        if self._control.root is not None:
+            self._error = None  # and so all the frames that it holds
 
-    def over(self, _: object) -> None:
-        """The task is done. Cancelled before its first step, with its loop, it has told nobody."""
-        if not self._started.done.done():
-            self._tell_unbegun()
-            self._give_back(None)
+    def on_done(self, _: object) -> None:
+        """Clean up after a task that was cancelled before its first step, with its event loop: it has recorded nothing."""
+        if not self._control.done.done():
+            self._append_end()
+            self._resolve(None)
 
-    async def begun(self, guest: Reader) -> None:
-        """Return when the run has begun. Raises what has kept it from that."""
-        started = self._started
-        if started.task is not None:
-            waiting = asyncio.ensure_future(started.begun.wait())
+    async def wait_until_begun(self, reader: Reader) -> None:
+        """Return when the run has begun. Raise the error that has prevented it."""
+        control = self._control
+        if control.task is not None:
+            waiting = asyncio.ensure_future(control.begun.wait())
             try:
-                await asyncio.wait([waiting, started.task], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([waiting, control.task], return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                guest.leave()
+                reader.leave()
                 raise
             finally:
                 waiting.cancel()
-        guest.leave(early=False)
-        if started.root is None and self._error is not None:
+        reader.leave(early=False)
+        if control.root is None and self._error is not None:
             raise self._error

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..common.twins import Effects
-from ..journal.run_display import read_if_there
+from ..journal.run_reading import read_if_there
 from ..journal.waiting import off_loop
 from ..messages.loading import as_messages
 from .plan import holds

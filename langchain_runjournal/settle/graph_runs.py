@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ..capture.graph_identity import identity_of
 from ..common.twins import Effects
 from ..events import Run
-from ..journal.run_display import read_if_there
+from ..journal.run_reading import read_if_there
 from ..journal.waiting import off_loop
 from .graph_thread import GraphThreads
 from .settlements import settlements_of

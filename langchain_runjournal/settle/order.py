@@ -14,7 +14,7 @@ from ..capture.recorder import recorder_of
 from ..common.twins import Effects
 from ..events import GRAPH, PROBLEM, Run, RunStatus
 from ..journal.core import core_of
-from ..journal.run_display import read_if_there, unsettled
+from ..journal.run_reading import read_if_there, unsettled
 from ..journal.waiting import off_loop
 from .graph_runs import GraphRuns
 from .settlements import settlements_of

@@ -18,7 +18,7 @@ from ..common.twins import Effects, context_without_run, run_async, run_shielded
 from ..errors import InvalidArgument, RunNotFound
 from ..events import GRAPH, Run
 from ..journal.core import core_of
-from ..journal.run_display import unsettled
+from ..journal.run_reading import unsettled
 from ..journal.waiting import off_loop
 from .graph_runs import GraphRuns
 from .graph_thread import GraphThreads

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..common.twins import Effects
 from ..events import DELTA, Event, Run
-from ..journal.run_display import read_if_there
+from ..journal.run_reading import read_if_there
 from ..journal.waiting import off_loop
 from ..messages import transcript as _transcript
 from .evidence import SettlementEvidence

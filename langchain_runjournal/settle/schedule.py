@@ -22,7 +22,7 @@ from ..common.twins import Effect, Effects, wait_for
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
 from ..journal.core import core_of
-from ..journal.run_display import read_what_is_left, unsettled
+from ..journal.run_reading import read_what_is_left, unsettled
 from ..journal.waiting import make_durable, off_loop
 from ..messages.tool_evidence import Evidence
 from .order import Older

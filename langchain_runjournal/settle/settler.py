@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from ..common.twins import Effect, Effects
 from ..errors import RunNotFound, SettlementTimeout
 from ..events import PROBLEM, Event, Run
-from ..journal.run_display import read_what_is_left
+from ..journal.core import core_of
+from ..journal.run_reading import read_what_is_left
 from ..journal.tool_history import look_up
 from ..journal.waiting import make_durable, off_loop
 from ..messages.forms import known_again
@@ -291,7 +292,7 @@ class Settler:
 
     def _thread_with_ids(self, found: Sequence[Any], evidence: SettlementEvidence) -> list[Any]:
         """Return the messages of a thread, in which those of the run have the ids that they have in its transcript."""
-        thread: list[Any] = list(as_messages(found))
+        thread: list[Any] = list(core_of(self._journal).appender.as_recorded(as_messages(found)))
         if self._threads.shape.form(found) != "messages":
             given = partial(known_again, applied=evidence.applied, since=evidence.since)
             thread, evidence.transcript = given(thread, evidence.transcript, evidence.run_id)

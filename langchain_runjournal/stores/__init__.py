@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from ..common.arguments import choice
+from ..common.arguments import choice, positive
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
 from ..events.run_state import advance, shown
@@ -33,6 +34,7 @@ __all__ = [
     "new_run",
     "open_store",
     "path_of",
+    "patience_of",
     "shown",
     "unpack",
 ]
@@ -95,7 +97,8 @@ class Store(Protocol):
 
     url: str
     path: Path | None
-    """Where files that belong to the store may be put, or None for a store that has no place on this machine's disk."""
+    """The file of the store, or None for a store that has no file on this machine's disk. A journal keeps its spool beside
+    it, unless it was given a `spool_dir`."""
     store_id: bytes
     """16 bytes that identify this store among all stores, for its whole life."""
 
@@ -228,13 +231,19 @@ _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name
 
 
 def open_store(
-    target: str | os.PathLike[str] | Store, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0
+    target: str | os.PathLike[str] | Store, *, synchronous: Synchronous | None = None, busy_timeout: float | None = None
 ) -> Store:
-    """Return the store for a path or URL; a store that is open already is returned as it is."""
+    """Return the store for a path or URL; a store that is open already is returned as it is.
+
+    `synchronous`, `busy_timeout`: options of SQLite, which a URL may give as well (``sqlite:///runs.db?synchronous=full``).
+    With a store that is open already they have no effect, and `open_store` emits a `DeprecationWarning`.
+    """
+    given = _options(synchronous, busy_timeout)
     if not isinstance(target, (str, os.PathLike)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
+        for name in given:
+            warnings.warn(_WITH_A_STORE.format(name=name), DeprecationWarning, stacklevel=3)
         return target
-    choice("synchronous", synchronous, Synchronous)
     text = _text(target)
     if isinstance(target, str) and text == ":memory:":
         from .memory import MemoryStore
@@ -243,9 +252,26 @@ def open_store(
     if not isinstance(target, str):  # a path is never a URL
         from .sqlite import SqliteStore
 
-        return SqliteStore(Path(text), synchronous=synchronous, busy_timeout=busy_timeout)
-    store: Store = _module_of(text).open_url(text, synchronous=synchronous, busy_timeout=busy_timeout)
+        return SqliteStore(Path(text), **given)
+    store: Store = _module_of(text).open_url(text, **given)
     return store
+
+
+def _options(synchronous: Synchronous | None, busy_timeout: float | None) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if synchronous is not None:
+        choice("synchronous", synchronous, Synchronous)
+        given["synchronous"] = synchronous
+    if busy_timeout is not None:
+        positive(busy_timeout=busy_timeout)
+        given["busy_timeout"] = busy_timeout
+    return given
+
+
+def patience_of(store: Store) -> float:
+    """Return how many seconds a store waits for a lock: its `busy_timeout`, if it has one, or else 5."""
+    found = getattr(store, "busy_timeout", None)
+    return float(found) if isinstance(found, (int, float)) else 5.0
 
 
 def _text(target: object) -> str:
@@ -272,5 +298,10 @@ def _module_of(url: str) -> ModuleType:
 _MODULES: Final = {"sqlite": f"{__name__}.sqlite"}
 """The scheme of a URL -> the module of its store, imported at the first use: it may need a driver that is not installed.
 
-The module has `open_url(url, *, synchronous, busy_timeout)` and `path_of(url)`.
+The module has `path_of(url)`, and `open_url(url, **given)` for the options that the program gave as keywords. It raises
+`InvalidArgument` for an option that its stores do not have.
 """
+_WITH_A_STORE: Final = (
+    "the option {name!r} has no effect on a store that is open already, and a later release will refuse it: give it to the"
+    " store, as in SqliteStore(path, {name}=...)"
+)

@@ -14,8 +14,6 @@ from . import Owner, Segment, advance, new_run, shown, unpack
 
 __all__ = ["MemoryStore"]
 
-__all__ = ["MemoryStore"]
-
 
 @dataclass(slots=True)
 class _Kept:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..stores import Store
+from ..stores import Store, patience_of
 
 
 class FakeClock:
@@ -43,6 +43,7 @@ class FaultyStore:
         self.url = inner.url
         self.path = inner.path
         self.store_id = inner.store_id
+        self.busy_timeout = patience_of(inner)
         self.calls: list[str] = []
         self.failed = 0
         self._verb = ""

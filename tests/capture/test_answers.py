@@ -1,9 +1,9 @@
-"""Only what the graph would have put into the thread gets into the thread: programs with models that help, cut anywhere."""
+"""Only what the graph would have put into the thread gets there: programs with helper calls, cut off at any point."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,7 +38,7 @@ class Table:
         self.graph = attached(name, self.desk, journal, InMemorySaver(), **options)
 
     def run(self, text: str, thread: str = "t", cut: tuple[str, str] | None = None) -> str:
-        """A turn in a program without a loop. Returns the id of its run."""
+        """Run one turn of a program without an event loop, and return the id of its run."""
         run_id = self._begin(cut)
         if cut is None:
             self.graph.invoke(ask(text), config(thread, run_id))
@@ -48,7 +48,7 @@ class Table:
         return str(run_id)
 
     async def arun(self, text: str, thread: str = "t", cut: tuple[str, str] | None = None) -> str:
-        """The same on a loop, stopped by cancelling it."""
+        """Do the same on an event loop, and stop the run by cancelling it."""
         run_id = self._begin(cut)
         task = asyncio.create_task(self.graph.ainvoke(ask(text), config(thread, run_id)))
         if cut is not None:
@@ -75,41 +75,36 @@ class Table:
         return lines(self.journal.transcript(run_id))
 
     def first_request(self) -> list[str]:
-        """What the first model of the last turn was asked."""
+        """What the program asked its first model in the last turn."""
         return lines(self.desk.seen[0][1])
 
     def check(self, run_id: str, step: str, moment: str, *, is_first: bool) -> list[str]:
-        """Thread and transcript of a turn that was cut are as they should be. Returns the thread."""
+        """Assert that thread and transcript of a turn that was cut off are as they should be. Return the thread."""
         left = ["U hi", *left_of(self.name, step, moment, is_first=is_first)]
         assert self.thread() == left
         told, wanted = self.transcript(run_id), [line for line in left if not line.startswith("T*")]
         if beside(self.name, step):
-            # Those that speak side by side stand in the transcript as they began, and in the thread as they ended.
+            # Parallel answers stand in the transcript in the order in which they began, and in the thread as they ended.
             told, wanted = sorted(told), sorted(wanted)
         assert told == wanted
         return left
 
     def check_next(self, run_id: str, left: list[str]) -> None:
-        """So are those of the turn after it, message by message, and what its first model was asked."""
+        """Assert the same of the turn after it, message by message, and of what the program asked its first model."""
         assert self.first_request() == [*left, "U next"]
         assert self.transcript(run_id) == ["U next", *whole(self.name)]
         assert self.thread() == [*left, "U next", *whole(self.name)]
 
 
 def lines(messages: Any) -> list[str]:
-    """The messages; without the text of a synthetic result: the tool has failed where it was not stopped."""
+    """The messages as lines, without the text of a synthetic result: the tool has failed where it was not stopped."""
     return [line.partition(" ")[0] if line.startswith("T*") else line for line in story(messages)]
-
-
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
 
 
 @each_program
 def test_a_completed_run_holds_what_its_thread_got(name: str, journal: RunJournal) -> None:
-    """No more and no less, in the same order: neither what helpers said nor what a node has written itself is missing."""
+    """The transcript has the messages of the thread in their order: no words of helper calls, and all that a node writes
+    itself."""
     table = Table(name, journal)
     run_id = table.run("hi")
     assert table.thread() == table.transcript(run_id) == ["U hi", *whole(name)]
@@ -120,7 +115,8 @@ def test_a_completed_run_holds_what_its_thread_got(name: str, journal: RunJourna
 
 @each_cell_of_a_first_run
 def test_a_first_run_that_is_cut(name: str, step: str, moment: str, journal: RunJournal) -> None:
-    """What is not known yet stays, since it was shown; what a finished node has kept is gone; the next turn is right."""
+    """Words of unknown role stay, since the user saw them; words that a finished node has kept do not; the next turn is
+    right."""
     table = Table(name, journal)
     left = table.check(table.run("hi", cut=(step, moment)), step, moment, is_first=True)
     table.check_next(table.run("next"), left)
@@ -128,7 +124,7 @@ def test_a_first_run_that_is_cut(name: str, step: str, moment: str, journal: Run
 
 @each_cell
 def test_a_later_run_that_is_cut(name: str, step: str, moment: str, journal: RunJournal) -> None:
-    """Nodes that were seen to keep their answers to themselves are helpers from then on."""
+    """The calls of nodes that kept their answers to themselves before are helper calls from then on."""
     table = Table(name, journal)
     table.run("warm up", "other")
     left = table.check(table.run("hi", cut=(step, moment)), step, moment, is_first=False)
@@ -137,7 +133,7 @@ def test_a_later_run_that_is_cut(name: str, step: str, moment: str, journal: Run
 
 @each_cell_of_a_first_run
 def test_a_stop_in_a_first_run(name: str, step: str, moment: str, journal: RunJournal) -> None:
-    """The same on a loop, by a cancellation."""
+    """A cancellation on an event loop leaves the same."""
 
     async def turns() -> None:
         table = Table(name, journal)
@@ -149,7 +145,7 @@ def test_a_stop_in_a_first_run(name: str, step: str, moment: str, journal: RunJo
 
 @each_cell
 def test_a_stop_after_a_restart(name: str, step: str, moment: str, journals: Journals, db: Path) -> None:
-    """What was learned is in the store: another journal on the same file knows it before its first run."""
+    """The store has what was learned: another journal on the same file knows it before its first run."""
 
     async def turns() -> None:
         with RunJournal(db) as before:
@@ -161,8 +157,8 @@ def test_a_stop_after_a_restart(name: str, step: str, moment: str, journals: Jou
     asyncio.run(turns())
 
 
-def test_what_is_kept_is_told_when_it_is_known(journal: RunJournal) -> None:
-    """A picture of the run says that the answer was not used, and that a call which gave its answer was an answer."""
+def test_a_page_says_what_was_kept(journal: RunJournal) -> None:
+    """The page of a run says that an answer was not used, and that a call which returned its answer was an answer."""
     table = Table("router", journal, answers="route")
     run = journal.run(table.run("hi"))
     route, talk = timeline(run, journal.read(run.run_id)).models
@@ -172,7 +168,7 @@ def test_what_is_kept_is_told_when_it_is_known(journal: RunJournal) -> None:
 
 
 def test_follow_says_what_was_kept(journal: RunJournal, capfd: pytest.CaptureFixture[str]) -> None:
-    """The words have been shown already: a line says that they are not part of the conversation."""
+    """The user has seen the words already: a line says that they are not part of the conversation."""
     run_id = Table("router", journal).run("hi")
     people = TextPrinter(Output(), journal.run(run_id), ())
     people.show(journal.read(run_id))

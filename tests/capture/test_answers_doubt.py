@@ -1,4 +1,4 @@
-"""Which words are answers, in nodes that do more than hand on what a model says."""
+"""Which words are answers, in nodes that do more than return what a model says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 class Stage:
-    """An attached graph, and a word of its models at which it is stopped."""
+    """An attached graph, and a word of its models at which the test stops it."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -37,7 +37,7 @@ class Stage:
         self.agent = attach(graph.compile(checkpointer=InMemorySaver(), name="g"), journal)
 
     async def run(self, given: Any = None, config: Any = THREAD) -> None:
-        """To its end, or until it is stopped."""
+        """Run the graph to its end, or until it is stopped."""
 
         async def stream() -> None:
             async for _ in self.agent.astream(given, config, stream_mode="messages"):
@@ -55,7 +55,7 @@ class Stage:
         else:
             task.result()
 
-    async def told(self) -> list[str]:
+    async def thread_lines(self) -> list[str]:
         """The thread, a line for each message."""
         state = await self.agent.aget_state(THREAD)
         assert state.next == ()
@@ -82,7 +82,7 @@ RETOLD: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("how", RETOLD)
 def test_words_that_a_node_changes_on_their_way_are_kept(how: str) -> None:
-    """It gave them to the user all the same: the words of a later turn that is cut stand in the thread."""
+    """The node gave them to the user all the same: the words of a later turn that is cut off stand in the thread."""
 
     async def scenario() -> None:
         stage = Stage()
@@ -96,13 +96,14 @@ def test_words_that_a_node_changes_on_their_way_are_kept(how: str) -> None:
             stage.perform(one_node(talk), journal)
             await stage.run(say("hi"))
             await stage.run(say("again"))
-            assert (await stage.told())[-2:] == ["human again", "ai~ Stop loses"]
+            assert (await stage.thread_lines())[-2:] == ["human again", "ai~ Stop loses"]
 
     asyncio.run(scenario())
 
 
 def test_a_node_that_asks_two_models_and_keeps_one() -> None:
-    """From the second turn on it is known which of its calls answers the user, and each of them is told from the other."""
+    """From the second turn on, the journal knows which call of the node answers the user, and distinguishes it from the
+    other."""
 
     async def scenario() -> None:
         stage = Stage()
@@ -118,14 +119,14 @@ def test_a_node_that_asks_two_models_and_keeps_one() -> None:
             for text in ("rice?", "beans?", "peas?"):
                 await stage.run(say(text))
             turns = ["human rice?", "ai Rice takes twenty.", "human beans?", "ai~ Beans take", "human peas?"]
-            assert await stage.told() == turns
+            assert await stage.thread_lines() == turns
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("tools", [1, 2])
 def test_a_tool_that_asks_a_model_for_itself(tools: int) -> None:
-    """LangChain gives a tool that wants one the config of the task: the words stay inside of the tool all the same."""
+    """LangChain gives the config of the task to a tool that asks for one: the words stay inside of the tool all the same."""
 
     async def scenario() -> None:
         stage = Stage()
@@ -141,16 +142,16 @@ def test_a_tool_that_asks_a_model_for_itself(tools: int) -> None:
             agent = create_agent(outer, [look], checkpointer=InMemorySaver(), name="g")
             stage.agent = attach(agent, journal)
             await stage.run(say("hi"))
-            told = await stage.told()
-            assert told[:2] == ["human hi", "ai Let me see."]
-            assert [one.split()[0] for one in told[2:]] == ["tool"] * tools
-            assert not any("INTERNAL" in one for one in told)
+            thread_lines = await stage.thread_lines()
+            assert thread_lines[:2] == ["human hi", "ai Let me see."]
+            assert [one.split()[0] for one in thread_lines[2:]] == ["tool"] * tools
+            assert not any("INTERNAL" in one for one in thread_lines)
 
     asyncio.run(scenario())
 
 
 def test_branches_inside_of_a_subgraph_are_not_attempts_of_each_other() -> None:
-    """One fails in mid-sentence and another one then asks its model: the words of both are kept."""
+    """One branch fails in mid-sentence and another one then asks its model: the journal keeps the words of both."""
 
     async def scenario() -> None:
         stage, failed = Stage(), asyncio.Event()
@@ -163,7 +164,7 @@ def test_branches_inside_of_a_subgraph_are_not_attempts_of_each_other() -> None:
         async def plan(state: MessagesState) -> dict[str, Any]:
             try:
                 await failed.wait()
-                await stage.never.wait()  # it is cancelled, and goes on all the same
+                await stage.never.wait()  # it is cancelled, and continues all the same
             except asyncio.CancelledError:
                 pass
             return {"messages": [await two.ainvoke(state["messages"])]}
@@ -176,15 +177,15 @@ def test_branches_inside_of_a_subgraph_are_not_attempts_of_each_other() -> None:
             stage.perform(graph, journal)
             with pytest.raises(ConnectionError):
                 await stage.run(say("hi"))
-            assert "ai~ Alpha beta" in await stage.told()
+            assert "ai~ Alpha beta" in await stage.thread_lines()
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("form", [("ai", "approved"), AIMessage("approved")], ids=["pair", "message"])
 @pytest.mark.parametrize("asks", [True, False], ids=["interrupt", "resume_config"])
-def test_what_a_node_writes_in_a_run_that_was_taken_up_stands_there_once(asks: bool, form: Any) -> None:
-    """Its message has no id, and LangGraph holds it for a task that finished beside one that was cut."""
+def test_what_a_node_writes_in_a_resumed_run_stands_there_once(asks: bool, form: Any) -> None:
+    """The message has no id, and LangGraph holds it for a task that finished beside one that was cut off."""
     if asks and sys.version_info < (3, 11):
         pytest.skip("LangGraph cannot interrupt there in asynchronous code")
 
@@ -213,6 +214,6 @@ def test_what_a_node_writes_in_a_run_that_was_taken_up_stands_there_once(asks: b
             else:
                 [run] = await journal.aruns()
                 await stage.run(None, journal.resume_config(run.run_id))
-            assert await stage.told() == ["human hi", "ai approved", "ai~ two"]
+            assert await stage.thread_lines() == ["human hi", "ai approved", "ai~ two"]
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What a task gives back is what its thread gets: messages that a node writes itself, words that it changes, states of any
+"""What a task returns is what its thread gets: messages that a node writes itself, words that it changes, states of any
 shape."""
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ from typing_extensions import TypedDict
 
 from langchain_runjournal import Event, JournalCallbackHandler, RunJournal, attach
 from langchain_runjournal.messages.transcript import transcript
-from tests.capture.test_answers import journal
 from tests.support.agents import Scripted, asks, words
 from tests.support.answering import Desk, Voice, config
 from tests.support.conversations import story
-
-__all__ = ["journal"]
 
 
 class Secret(BaseModel):
@@ -53,7 +50,8 @@ def ends(journal: RunJournal, run_id: Any) -> list[Event]:
 
 
 def turns(journal: RunJournal, *nodes: Callable[[Any], Any], state: Any = MessagesState) -> list[Event]:
-    """Two turns of a graph of these nodes: each transcript holds what the thread got in it. Returns the ends of tasks."""
+    """Run two turns of a graph of these nodes, and assert that each transcript holds what the thread got in it. Return the
+    ends of tasks."""
     builder, before, found = StateGraph(state), START, []
     for number, node in enumerate(nodes):
         builder.add_node(f"n{number}", node)
@@ -93,12 +91,12 @@ def written(found: list[Event]) -> int:
     ids=lambda message: type(message).__name__,
 )
 def test_a_message_that_a_node_writes_itself(message: Any, journal: RunJournal) -> None:
-    """In any form that LangGraph takes, and without any model."""
+    """The transcript has it in any form that LangGraph accepts, also if no model was called."""
     assert written(turns(journal, lambda state: {"messages": copy.deepcopy(message)})) in (2, 6)
 
 
 def test_messages_around_those_of_a_model(journal: RunJournal) -> None:
-    """They stand where the node has put them, be it before what the model had said before."""
+    """They stand where the node has put them, also before what the model had said before."""
 
     def node(state: MessagesState) -> dict[str, Any]:
         one, two = voice("one").invoke("?"), voice("two").invoke("?")
@@ -109,7 +107,7 @@ def test_messages_around_those_of_a_model(journal: RunJournal) -> None:
 
 
 def test_a_request_and_its_result_by_hand(journal: RunJournal) -> None:
-    """As supervisors write them when an agent hands back: the result stands behind its request."""
+    """A supervisor writes both when an agent hands back: the result stands behind its request."""
 
     def node(state: MessagesState) -> dict[str, Any]:
         id = str(uuid4())
@@ -120,7 +118,7 @@ def test_a_request_and_its_result_by_hand(journal: RunJournal) -> None:
 
 
 def test_a_history_that_is_given_back_is_not_copied(journal: RunJournal) -> None:
-    """By a node that returns all of it, or adds to the list of the state in place: events hold what is new, once."""
+    """A node returns all of it, or adds to the list of the state in place: events hold only what is new, once."""
 
     def whole(state: MessagesState) -> dict[str, Any]:
         return {"messages": [*state["messages"], voice().invoke("?")]}
@@ -136,7 +134,7 @@ def test_a_history_that_is_given_back_is_not_copied(journal: RunJournal) -> None
 
 
 def test_a_node_that_rewrites_the_history_says_nothing_new(journal: RunJournal) -> None:
-    """A summary takes the place of what it removes. The transcript leaves it out."""
+    """A summary takes the place of the messages that it removes. The transcript leaves it out."""
 
     def shorten(state: MessagesState) -> dict[str, Any]:
         gone = [RemoveMessage(id=str(one.id)) for one in state["messages"][:-1]]
@@ -152,14 +150,14 @@ def test_a_node_that_rewrites_the_history_says_nothing_new(journal: RunJournal) 
 
 
 def test_words_under_another_id(journal: RunJournal) -> None:
-    """The model's words in a message of its own; and other words in its place."""
+    """The node puts the model's words into a message of its own, or other words in their place."""
     turns(journal, lambda state: {"messages": [AIMessage(voice().invoke("?").text)]})
     found = turns(journal, lambda state: {"messages": [AIMessage(voice("secret").invoke("?").text.replace("e", "*"))]})
     assert [len(event.data["kept"]) for event in found] == [1, 1]
 
 
 def test_words_that_are_changed_under_their_id(journal: RunJournal) -> None:
-    """By the node that asked, or by a later one: the transcript has them once, as the thread does."""
+    """The node that asked changes them, or a later one: the transcript has them once, as the thread does."""
 
     def asks_and_hides(state: MessagesState) -> dict[str, Any]:
         said = voice("secret").invoke("?")
@@ -178,7 +176,7 @@ def test_words_that_are_changed_under_their_id(journal: RunJournal) -> None:
 
 
 def test_a_chunk_of_an_answer(journal: RunJournal) -> None:
-    """A node may put together what a model streams, and give that back; or break it off."""
+    """A node may assemble what a model streams, and return that; or break off the stream."""
 
     def whole(state: MessagesState) -> dict[str, Any]:
         said = AIMessageChunk(content="")
@@ -197,7 +195,7 @@ def test_a_chunk_of_an_answer(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("state", [MessagesState, Secret, Data])
 def test_states_of_any_kind(state: Any, journal: RunJournal) -> None:
-    """A dict, pydantic, a dataclass, a command, a list of commands."""
+    """The state may be a dict, a pydantic model or a dataclass, and the node may return a command or a list of commands."""
 
     def keeps(state: Any) -> Any:
         voice("kept").invoke("?")
@@ -218,7 +216,8 @@ def look() -> str:
 
 
 def test_graphs_as_nodes_and_in_nodes(journal: RunJournal) -> None:
-    """An agent as a node gives all of its messages, one that a node calls what the node takes of it, on any thread."""
+    """An agent as a node returns all of its messages; of one that a node calls, the thread gets what the node returns of
+    it."""
     scripts = [asks(("c1", "look", {})), words("done"), asks(("c2", "look", {})), words("done")]
 
     def agent(**options: Any) -> Any:
@@ -238,7 +237,7 @@ def test_graphs_as_nodes_and_in_nodes(journal: RunJournal) -> None:
 
 
 def test_a_handover_to_the_graph_around(journal: RunJournal) -> None:
-    """A command for the parent ends a graph by an exception. What it carries is what the thread gets."""
+    """A command for the parent ends a graph by an exception. The thread gets what the command carries."""
 
     def inner(state: MessagesState) -> Any:
         said = voice("to hand over").invoke("?")
@@ -280,14 +279,14 @@ def in_state(journal: RunJournal, *nodes: Callable[[Any], Any]) -> list[str]:
 
 
 def test_an_answer_counts_wherever_its_words_stand(journal: RunJournal) -> None:
-    """As a value of the state, in a longer text, in a message."""
+    """The node puts the words into a value of the state, into a longer text, or into a message."""
     assert in_state(journal, lambda state: {"answer": voice().invoke("?").text}) == [TALK]
     assert in_state(journal, lambda state: {"answer": f"So: {voice().invoke('?').text}!"}) == [TALK]
     assert in_state(journal, lambda state: {"answer": voice().invoke("?")}) == [TALK]
 
 
 def test_an_answer_that_is_not_in_the_state_does_not_count(journal: RunJournal) -> None:
-    """Where the node gives something else; in doubt, where nothing can be compared, it does."""
+    """The node returns something else. Where nothing can be compared, the answer counts."""
 
     def both(state: Any) -> dict[str, Any]:
         voice("to nobody").invoke("?")
@@ -299,7 +298,7 @@ def test_an_answer_that_is_not_in_the_state_does_not_count(journal: RunJournal) 
 
 
 def test_the_functional_api(journal: RunJournal) -> None:
-    """What its tasks return, and then the entrypoint, counts."""
+    """An answer counts if a task returns it, and then the entrypoint."""
 
     @task
     def classify() -> str:
@@ -327,7 +326,7 @@ def test_the_functional_api(journal: RunJournal) -> None:
 
 
 def test_journals_of_an_older_release_read_as_they_did() -> None:
-    """What a task kept was said by the next event then."""
+    """That release recorded by the next event what a task kept."""
 
     def said(id: str, text: str, **more: Any) -> list[Event]:
         message = {"type": "ai", "data": {"type": "ai", "content": text, "id": id}}
@@ -341,7 +340,7 @@ def test_journals_of_an_older_release_read_as_they_did() -> None:
 
 
 def test_a_system_message_of_a_node(journal: RunJournal) -> None:
-    """It is a message of the state like any other."""
+    """The transcript has it as any other message of the state."""
     builder = StateGraph(MessagesState).add_node("n", lambda state: {"messages": [SystemMessage("be kind")]})
     run_id = uuid4()
     builder.add_edge(START, "n").compile().invoke(

@@ -1,33 +1,25 @@
-"""What is known of model calls that are cut, and where from: the user, the node's past, structured output, tags."""
+"""What the journal knows of model calls that are cut off, and from where: the user, earlier runs of the node, structured
+output, tags."""
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from pydantic import BaseModel
 
 from langchain_runjournal import JournalCallbackHandler, ModelCall, RunJournal, attach, errors
 from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.testing import FaultyStore
-from tests.capture.test_answers import Table, journal
-from tests.support.answering import Cut, Desk, Verdict, Voice, attached, config
+from tests.capture.test_answers import Table
+from tests.support.answering import Cut, Desk, Voice, attached, config
 from tests.support.conversations import story
-
-__all__ = ["journal"]
 
 CUT_ROUTE = ("route", "returned")
 SHOWN = ["U hi", "A cooking, surely"]
@@ -41,7 +33,8 @@ SHOWN = ["U hi", "A cooking, surely"]
     "answers", ["talk", ["talk"], {"talk", "route2"} - {"route2"}, lambda call: call.node == "talk"], ids=str
 )
 def test_the_user_names_what_answers(answers: Any, journal: RunJournal) -> None:
-    """A node, some nodes, or a function: all other calls leave nothing when they are cut, in the first run already."""
+    """The user names a node, some nodes, or a function: all other calls leave nothing when they are cut off, from the first
+    run on."""
     table = Table("router", journal, answers=answers)
     run_id = table.run("hi", cut=CUT_ROUTE)
     assert table.thread() == table.transcript(run_id) == ["U hi"]
@@ -50,7 +43,8 @@ def test_the_user_names_what_answers(answers: Any, journal: RunJournal) -> None:
 
 
 def test_the_name_of_a_node_covers_what_is_inside_of_it(journal: RunJournal) -> None:
-    """The steps of an agent that a node calls, also where the node was seen to keep them; and the name of an inner node."""
+    """It covers the steps of an agent that a node calls, also where the node kept them before; an inner node has a name as
+    well."""
     for answers, left in (("ask", ["A Let me look(c-plan)", "T*(c-plan)"]), (["model"], None), ("tools", [])):
         table = Table("wrapped agent", journal, answers=answers)
         table.run("warm up", "other")
@@ -60,7 +54,7 @@ def test_the_name_of_a_node_covers_what_is_inside_of_it(journal: RunJournal) -> 
 
 
 def test_a_function_is_given_what_is_known_of_the_call(journal: RunJournal) -> None:
-    """The nodes around it, its tags, the metadata and the model."""
+    """The function gets the nodes around the call, its tags, the metadata and the model."""
     asked: list[ModelCall] = []
 
     def answers(call: ModelCall) -> bool:
@@ -75,7 +69,7 @@ def test_a_function_is_given_what_is_known_of_the_call(journal: RunJournal) -> N
 
 
 def test_a_function_that_fails_makes_answers(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing shown is lost by its mistake, the run goes on, and the log says so once."""
+    """No words that the user saw are lost by its error, the run continues, and the journal logs the error once."""
 
     def answers(call: ModelCall) -> bool:
         raise ZeroDivisionError
@@ -88,14 +82,14 @@ def test_a_function_that_fails_makes_answers(journal: RunJournal, caplog: pytest
 
 
 def test_what_a_node_gave_back_overrules_the_user(journal: RunJournal) -> None:
-    """A transcript holds what the thread got, whatever was said before."""
+    """A transcript holds what the thread got, whatever the user named as answers."""
     table = Table("router", journal, answers="route")
     run_id = table.run("hi")
     assert table.transcript(run_id) == table.thread() == ["U hi", "A Rice takes 20 minutes"]
 
 
 def test_names_that_the_graph_does_not_have(journal: RunJournal) -> None:
-    """A typing error is found at once, with the names that there are, those of graphs inside included."""
+    """`attach` finds a typing error at once, and lists the known names, those of graphs inside included."""
     inner = StateGraph(MessagesState).add_node("deep", lambda state: {}).add_edge(START, "deep").compile()
     graph = StateGraph(MessagesState).add_node("outer", inner).add_edge(START, "outer").compile()
     attach(graph, journal, answers=["deep", "outer"])
@@ -105,13 +99,13 @@ def test_names_that_the_graph_does_not_have(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("answers", [7, ["a", 7], [""], b"talk"], ids=repr)
 def test_answers_are_names_or_a_function(answers: Any, journal: RunJournal) -> None:
-    """Anything else is refused."""
+    """The handler refuses anything else."""
     with pytest.raises(errors.InvalidArgument, match="the name of a node"):
         JournalCallbackHandler(journal, answers=answers)
 
 
 def test_a_handler_alone_goes_by_what_the_user_says(journal: RunJournal) -> None:
-    """Also without `attach`; a model outside of any graph answers, since it has no node."""
+    """The user's names count also without `attach`; a model outside of any graph answers, since it has no node."""
     desk, run_id = Desk(), uuid4()
     handler = JournalCallbackHandler(journal, answers="talk")
     voice = Voice(step="route", says="cooking, surely", desk=desk)
@@ -134,7 +128,7 @@ def test_what_was_learned_outlives_the_runs(db: Path) -> None:
 
 
 def test_what_one_graph_does_says_nothing_of_another(journal: RunJournal) -> None:
-    """A node of the same name may be anything there."""
+    """A node of the same name may do anything else there."""
     Table("router", journal).run("warm up")
     builder = StateGraph(MessagesState)
     desk = Desk()
@@ -152,7 +146,7 @@ def test_what_one_graph_does_says_nothing_of_another(journal: RunJournal) -> Non
 
 
 def test_a_node_that_has_ever_given_an_answer_gives_answers(journal: RunJournal) -> None:
-    """It may keep some: what is shown of it stays, in doubt."""
+    """The node may keep some answers: what the user saw of a call in doubt stays."""
     keeps = [True]
     voice = Voice(step="talk", says="Rice takes 20 minutes", desk=Desk())
 
@@ -177,7 +171,7 @@ def test_a_node_that_has_ever_given_an_answer_gives_answers(journal: RunJournal)
 
 
 def test_a_store_that_learns_nothing(journal: RunJournal) -> None:
-    """A store of somebody else without the two verbs serves: what is learned is known until the process ends."""
+    """A third-party store without the two methods works: the journal knows what it learned until the process ends."""
 
     class Older:
         def __init__(self) -> None:
@@ -197,7 +191,7 @@ def test_a_store_that_learns_nothing(journal: RunJournal) -> None:
 
 
 def test_a_store_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
-    """What was learned then is written with the next thing that is; neither the run nor a barrier suffers."""
+    """The journal writes what it learned then with the next fact; neither the run nor a barrier fails."""
     store = FaultyStore(MemoryStore())
     store.fail(verb="learn", times=1)
     with RunJournal(store) as journal:
@@ -213,7 +207,7 @@ def test_a_store_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_handler_alone_learns_by_name(journal: RunJournal) -> None:
-    """Nothing tells its graphs apart but their names: that is remembered in the process, and not kept in the store."""
+    """Only their names distinguish its graphs: the process remembers what it learned, and the store does not."""
     handler = JournalCallbackHandler(journal)
     voice = Voice(step="route", says="cooking, surely", desk=Desk())
 
@@ -236,128 +230,11 @@ def test_a_handler_alone_learns_by_name(journal: RunJournal) -> None:
     assert core_of(journal).store.learned("name g") == set()
 
 
-# --- structured output --------------------------------------------------------------------------------------------------
-
-
-class Query(BaseModel):
-    """What to search for."""
-
-    query: str
-
-
-class Provider(BaseHTTPRequestHandler):
-    """Answers as OpenAI does: with JSON, or with the tool that it has to use."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        said: dict[str, Any] = {"role": "assistant", "content": '{"query": "rice cooking time"}'}
-        if asked.get("tools"):
-            function = {"name": "Query", "arguments": said["content"]}
-            said = {"role": "assistant", "content": None}
-            said["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
-        choice = {"index": 0, "message": said, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        whole = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
-        body = json.dumps(whole).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def chat() -> Iterator[BaseChatModel]:
-    """The model of `langchain-openai`, on a provider of ours."""
-    openai = pytest.importorskip("langchain_openai")
-    server = HTTPServer(("127.0.0.1", 0), Provider)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        with_key: Any = {"api_key": "none", "base_url": f"http://127.0.0.1:{server.server_port}/v1"}
-        yield openai.ChatOpenAI(model="gpt-4o", **with_key)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-METHODS = ("function_calling", "json_mode", "json_schema")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_structured_output_of_openai(method: str, chat: Any, journal: RunJournal) -> None:
-    """By all three methods, it is known as a helper's from its beginning, whether its node is cut or not."""
-    model = chat.with_structured_output(Query, method=method)
-
-    def write(state: MessagesState) -> dict[str, Any]:
-        assert model.invoke("?") == Query(query="rice cooking time")
-        if state["messages"][-1].text == "boom":
-            raise ValueError("boom")
-        return {}
-
-    graph = StateGraph(MessagesState).add_node("write", write).add_edge(START, "write")
-    agent = attach(graph.compile(checkpointer=InMemorySaver()), journal, capture_invoke=False)
-    with pytest.raises(ValueError, match="boom"):
-        agent.invoke({"messages": [("user", "boom")]}, config("t", uuid4()))
-    agent.invoke({"messages": [("user", "hi")]}, config("t", uuid4()))
-    assert story(agent.get_state(config("t", uuid4())).values["messages"]) == ["U boom", "U hi"]
-    for run in journal.runs():
-        assert [event.data["role"] for event in journal.read(run.run_id) if event.kind == "llm.start"] == ["helper"]
-        assert len(journal.transcript(run.run_id)) == 1
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_structured_output_that_goes_into_the_messages(method: str, chat: Any, journal: RunJournal) -> None:
-    """What the node was seen to do is known better than what structured output is for as a rule."""
-    model = chat.with_structured_output(Query, method=method, include_raw=True)
-
-    def write(state: MessagesState) -> dict[str, Any]:
-        said = model.invoke("?")["raw"]
-        if state["messages"][-1].text == "boom":
-            raise ValueError("boom")
-        return {"messages": [AIMessage(said.content, id=said.id)]} if not said.tool_calls else {"messages": [said]}
-
-    graph = StateGraph(MessagesState).add_node("write", write).add_edge(START, "write")
-    agent = attach(graph.compile(checkpointer=InMemorySaver()), journal, capture_invoke=False)
-    run_id = uuid4()
-    agent.invoke({"messages": [("user", "hi")]}, config("t", run_id))
-    found = story(agent.get_state(config("t", uuid4())).values["messages"])
-    assert len(found) == 2
-    assert story(journal.transcript(str(run_id))) == found
-    cut = uuid4()
-    with pytest.raises(ValueError, match="boom"):
-        agent.invoke({"messages": [("user", "boom")]}, config("u", cut))
-    assert story(journal.transcript(str(cut)))[1:] == found[1:]
-
-
-@pytest.mark.parametrize("strategy", ["ProviderStrategy", "ToolStrategy"])
-def test_an_agent_with_a_response_format(strategy: str, journal: RunJournal) -> None:
-    """Its structured answer goes into the messages: it is an answer, in the first run that is cut and in any other."""
-    from langchain.agents import create_agent, structured_output
-
-    desk = Desk()
-    asks = "Verdict" if strategy == "ToolStrategy" else None
-    voice = Voice(step="model", says='{"query": "rice"}', desk=desk, asks=asks)
-    form = getattr(structured_output, strategy)(Verdict)
-    agent = attach(create_agent(voice, [], response_format=form, checkpointer=InMemorySaver()), journal, capture_invoke=True)
-    for thread in "ab":
-        desk.cut = ("model", "inside")
-        with pytest.raises(Cut):
-            agent.invoke({"messages": [("user", "hi")]}, config(thread, uuid4()))
-        assert story(agent.get_state(config(thread, uuid4())).values["messages"]) == ["U hi", 'A~ {"query"']
-        desk.cut, run_id = None, uuid4()
-        agent.invoke({"messages": [("user", "next")]}, config(thread, run_id))
-        found = story(agent.get_state(config(thread, uuid4())).values["messages"])[2:]
-        assert story(journal.transcript(str(run_id))) == found
-        assert len(found) == (3 if asks else 2)
+# --- tags, and what the store knows -----------------------------------------------------------------------------------
 
 
 def test_a_tag_is_a_hint_that_the_node_overrules(journal: RunJournal) -> None:
-    """`nostream` makes a helper of a call that is cut; not of one whose answer its node has given back."""
+    """`nostream` marks a call that is cut off as a helper call, unless its node has returned the answer."""
     voice = Voice(step="talk", says="Rice takes 20 minutes", desk=Desk()).with_config(tags=["nostream"])
 
     def talk(state: MessagesState) -> dict[str, Any]:
@@ -382,7 +259,7 @@ def test_a_tag_is_a_hint_that_the_node_overrules(journal: RunJournal) -> None:
 
 
 def test_an_attached_graph_asks_the_store_before_its_first_run(db: Path) -> None:
-    """Also what another process has learned, and without a checkpointer."""
+    """The graph knows also what another process has learned, and needs no checkpointer for that."""
     with RunJournal(db) as one, RunJournal(db) as other:
         Table("router", one).run("warm up")
         one.flush()
@@ -394,8 +271,8 @@ def test_an_attached_graph_asks_the_store_before_its_first_run(db: Path) -> None
         assert story(other.transcript(str(run_id))) == ["U hi"]
 
 
-def test_what_is_learned_wakes_no_error(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is said in the log of a program that works."""
+def test_learning_logs_nothing(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """A program that works gets no log line."""
     with caplog.at_level(logging.WARNING):
         Table("map-reduce", journal).run("hi")
         journal.flush()

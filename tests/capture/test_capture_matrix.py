@@ -12,8 +12,6 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +21,22 @@ import pytest
 
 from langchain_runjournal import JournalCallbackHandler, RunJournal, errors, is_partial
 from tests.support.conversations import collected_here
+from tests.support.interruptions import (
+    CELLS,
+    FAILED,
+    GIVEN,
+    LEAVING,
+    MODELS,
+    NOTHING,
+    PAUSED,
+    SPECIAL,
+    UNCUT,
+    WHOLE,
+    Entry,
+    expected,
+    is_uncut,
+    matches,
+)
 from tests.support.models import TOKENS, ChatTokens, Gate, TextTokens, agent, chain, graph, words_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
@@ -36,144 +50,11 @@ TIME_LIMIT = 0.05
 PATIENCE = 3.0
 """In seconds: how long to wait for what has to happen at once."""
 
-# --- the table --------------------------------------------------------------------------------------------------------
-
-STOP, LEFT, TIMEOUT = (("interrupted", cause) for cause in ("stop", "disconnect", "timeout"))
-COMPLETED, PAUSED, FAILED = ("completed", None), ("paused", None), ("failed", None)
-
-ENDINGS = {
-    "end": COMPLETED,
-    "cancel": STOP,
-    "cancel twice": STOP,
-    "asyncio.timeout": STOP,  # cancels, and nothing tells it from others that do
-    "anyio scope": LEFT,
-    "anyio deadline": TIMEOUT,
-    "aclose": LEFT,
-    "garbage": LEFT,
-    "provider error": FAILED,
-    "KeyboardInterrupt": STOP,
-    "step_timeout": TIMEOUT,
-    "node timeout": TIMEOUT,
-    "recursion limit": FAILED,
-    "human": PAUSED,
-}
-ON_A_LOOP = ("cancel", "cancel twice", "asyncio.timeout", "anyio scope", "anyio deadline", "node timeout")
-OF_A_GRAPH = ("step_timeout", "node timeout", "recursion limit", "human")
-MODELS = ("chat model", "text model")
-LEAVING = ("aclose", "garbage")
-UNCUT = ("end", "recursion limit", "human")
-"""What lets the model finish what it says."""
-
-# What the transcript says:
-HEARD = "what the consumer had received"
-GIVEN = "what the model had said: the consumer would have received it all at once"
-NOTHING = "nothing: LangChain delivers no tokens here"
-WHOLE = "all: LangChain lets the model speak to its end"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A way to call something. `how` is the name of the method, and the version or the mode if it has one."""
-
-    subject: str
-    how: str
-    capture: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.subject}: {self.how}{' captured' if self.capture else ''}"
-
-    @property
-    def is_async(self) -> bool:
-        return self.how.startswith("a")
-
-    @property
-    def is_invoke(self) -> bool:
-        return self.how.endswith("invoke")
-
-    @property
-    def by_token(self) -> bool:
-        """Whether the consumer gets one token at a time."""
-        if self.how.endswith("v3") and self.subject == "graph of stream":
-            return False
-        return not self.how.endswith(("invoke", "updates", "values"))
-
-    @property
-    def text(self) -> str:
-        if self.by_token or self.subject == "graph of stream":
-            return HEARD
-        return GIVEN if self.capture and self.subject != "text model" else NOTHING
-
-
-MODEL = ("astream", "ainvoke", "astream_events v2", "stream", "invoke")
-GRAPH = ("invoke", "stream messages", "stream updates", "stream values", "stream_events v3")
-GRAPHS = dict.fromkeys(
-    ("agent", "graph of invoke", "graph of stream"), (*GRAPH, *(f"a{way}" for way in GRAPH), "astream_events v2")
-)
-WAYS = {
-    "chat model": (*MODEL, "stream_events v3", "astream_events v3"),
-    "text model": MODEL,
-    "chain": MODEL,
-    **GRAPHS,
-}
-ENTRIES = [Entry(subject, how) for subject, ways in WAYS.items() for how in ways]
-ENTRIES += [  # asked for, models stream inside of these as well
-    Entry(one.subject, one.how, True)
-    for one in ENTRIES
-    if one.how.endswith(("invoke", "updates", "values")) and one.subject != "graph of stream"
-]
-
-# Cells that end otherwise, or keep something else: which entries, which interruptions, how, and what is kept.
-SPECIAL: list[tuple[str, str, tuple[str, str | None] | None, str | None]] = [
-    # Whoever closes the stream cancels a task that LangChain has made.
-    ("*: astream_events v2", "aclose|garbage", STOP, None),
-    ("chat model: astream_events v3", "aclose", STOP, None),
-    # LangChain says nothing at all, so nobody knows who cancelled.
-    ("* model: ainvoke*", "anyio *", STOP, None),
-    # The model has a task of its own, which nobody cancels.
-    ("chat model: astream_events v3", "cancel*|asyncio.timeout|anyio *|garbage", COMPLETED, WHOLE),
-    # The node has a thread of its own, which cannot be stopped and is waited for.
-    ("agent: [is]*|graph*: [is]*", "aclose|garbage|step_timeout", None, WHOLE),
-]
-
-
-def expected(entry: Entry, interruption: str) -> tuple[tuple[str, str | None], str]:
-    """The status and the cause, and the text."""
-    ending, text = ENDINGS[interruption], WHOLE if is_uncut(entry, interruption) else entry.text
-    for entries, interruptions, other_ending, other_text in SPECIAL:
-        if matches(entries, str(entry)) and matches(interruptions, interruption):
-            ending, text = other_ending or ending, other_text or text
-    return ending, text
-
-
-def matches(patterns: str, name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns.split("|"))
-
-
-def is_uncut(entry: Entry, interruption: str) -> bool:
-    """Whether the model has said all when it happens: who gets whole answers leaves after the first."""
-    return interruption in UNCUT or (interruption in LEAVING and not entry.by_token)
-
-
-def can_be(entry: Entry, interruption: str) -> bool:
-    """Whether there is such a cell."""
-    if interruption in LEAVING and entry.is_invoke:
-        return False
-    if interruption == "aclose" and str(entry) == "chat model: stream_events v3":
-        return False  # there is nothing to close it with
-    if interruption == "node timeout" and entry.subject == "agent":
-        return False
-    if interruption in OF_A_GRAPH and entry.subject not in GRAPHS:
-        return False
-    return entry.is_async or interruption not in ON_A_LOOP
-
-
-CELLS = [(entry, interruption) for entry in ENTRIES for interruption in ENDINGS if can_be(entry, interruption)]
-
 # --- a cell -----------------------------------------------------------------------------------------------------------
 
 
 class Cell:
-    """One call, and how it is interrupted."""
+    """One call, and the way in which the test interrupts it."""
 
     def __init__(self, journal: RunJournal, entry: Entry, interruption: str) -> None:
         self.journal, self.entry, self.interruption = journal, entry, interruption
@@ -197,7 +78,7 @@ class Cell:
         self.scope: Any = None
 
     def open(self) -> Any:
-        """The call: a stream, or what has to be awaited first."""
+        """The call: a stream, or an awaitable."""
         loops, waits = self.interruption == "recursion limit", self.interruption == "human"
         timeout = TIME_LIMIT if self.interruption == "node timeout" else None
         match self.entry.subject:
@@ -219,7 +100,7 @@ class Cell:
         return getattr(runnable, name)(asked, self.config, **options)
 
     def hear(self, item: Any) -> bool:
-        """Take what comes. True if the consumer leaves now."""
+        """Keep what the consumer gets. Return True if the consumer leaves now."""
         words = words_of(item)
         if self.entry.how.endswith("values"):
             self.received = [words] if words else []  # all that was said so far
@@ -247,15 +128,15 @@ class Cell:
         await asyncio.wait([task])
         self.heard = list(self.hearing())
         if not task.cancelled():
-            task.exception()  # somebody has to have looked at it
-        # Whoever keeps an exception keeps all that was going on.
+            task.exception()  # asyncio warns about an exception that no code has read
+        # A reference to an exception keeps all of its frames alive.
         del task
         self.scope = None
         if self.text == WHOLE:
             self.gate.open()
         gc.collect()
         await until(self.has_ended)
-        # Whoever goes on by himself may do so: it changes nothing any more.
+        # Code that continues by itself may do so: it changes nothing any more.
         self.gate.open()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
@@ -305,7 +186,7 @@ class Cell:
 
     def run(self) -> None:
         if self.interruption not in LEAVING:
-            self.gate.patience = 5 * TIME_LIMIT if self.interruption == "step_timeout" else 0  # nobody will open it
+            self.gate.patience = 5 * TIME_LIMIT if self.interruption == "step_timeout" else 0  # no code will open it
         try:
             stream = self.open()
             if self.entry.is_invoke:
@@ -348,13 +229,13 @@ class Cell:
             heard = self.heard or self.hearing()
             assert heard
             assert said in ("".join(heard), "".join(TOKENS[: len(heard) + 1]))
-        # The message says why it was cut, as the run does.
+        # The message says why it was cut off, as the run does.
         reasons = [message.additional_kwargs["runjournal"]["reason"] for message in answers]
         assert reasons == ([self.ending[1] or "error"] if said else [])
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Let the others work until something is true, the garbage collector now and then among them."""
+    """Let the other tasks run until a condition is true, and the garbage collector now and then."""
     start = collected = time.monotonic()
     while not true():
         now = time.monotonic()
@@ -367,7 +248,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def journal() -> Iterator[RunJournal]:
-    # What lives for ever is of no interest to the garbage collector, which is asked often here.
+    # Objects that live for ever need no look by the garbage collector, which the test calls often.
     gc.collect()
     gc.freeze()
     with RunJournal(":memory:") as journal:
@@ -383,7 +264,8 @@ def collected() -> Iterator[None]:
 
 @pytest.mark.parametrize(("entry", "interruption"), [pytest.param(*cell, id=f"{cell[0]}, {cell[1]}") for cell in CELLS])
 def test_cell(journal: RunJournal, entry: Entry, interruption: str) -> None:
-    """However it is called, and however it ends: the run says how, and its transcript is what was received."""
+    """However a program calls it, and however it ends: the run says how, and its transcript is what the consumer
+    received."""
     if sys.version_info < (3, 11):
         if interruption == "asyncio.timeout":
             pytest.skip("new in Python 3.11")
@@ -407,5 +289,5 @@ def test_cell(journal: RunJournal, entry: Entry, interruption: str) -> None:
 
 @pytest.mark.parametrize("special", SPECIAL, ids=lambda special: f"{special[0]}, {special[1]}")
 def test_every_special_case_is_one(special: tuple[str, str, object, object]) -> None:
-    """A line of the table that speaks of no cell would be a mistake in it."""
+    """A line of the table that matches no cell would be a mistake in the table."""
     assert any(matches(special[0], str(entry)) and matches(special[1], interruption) for entry, interruption in CELLS)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import http.client
 import re
-import socket
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +15,12 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from typing_extensions import Self
 
-from langchain_runjournal import Run, RunJournal, attach, because, errors
+from langchain_runjournal import RunJournal, attach, because, errors
 from langchain_runjournal.testing import ScriptedChatModel, Wait
 from tests.journal.test_ownership import Writer
-from tests.support.conversations import PATIENCE, the_rest
+from tests.support.conversations import the_rest
 from tests.support.started_agent import Talk, facts, on, say, talking
-
-fastapi = pytest.importorskip("fastapi")
-uvicorn = pytest.importorskip("uvicorn")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
 SECTION = PAGE.partition("## How it ended, and the cause")[2].partition("\n## ")[0]
@@ -63,7 +56,7 @@ class Program:
         return task
 
     async def ended(self) -> str | None:
-        """The cause of its run, once that has ended. Its thread keeps what was said."""
+        """The cause of its run, once the run has ended. Asserts that its thread keeps what the model said."""
         run_id = (await self.journal.aruns())[0].run_id
         async for _ in self.journal.afollow(run_id):
             pass
@@ -188,7 +181,7 @@ WAYS: dict[str, Callable[[Program], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("how", WAYS)
 def test_how_a_program_ends_a_run(tmp_path: Path, how: str) -> None:
-    """The cause is the one of the table."""
+    """The journal records the cause that the table gives."""
 
     async def work() -> None:
         async with RunJournal(tmp_path / "runs.db") as journal:
@@ -211,7 +204,7 @@ async def by_its_timeout(talk: Talk) -> None:
     await (await talk.start_held(timeout=0.5)).wait()
 
 
-async def by_the_last_guest(talk: Talk) -> None:
+async def by_the_last_reader(talk: Talk) -> None:
     handle = await talk.start_held(stream_mode="messages", on_disconnect="stop")
     stream = handle.stream()
     await anext(stream)
@@ -234,7 +227,7 @@ async def by_close(talk: Talk) -> None:
 STARTED = {
     "`handle.stop()`, `journal.stop(run_id)` of a run that `start_run` began": by_start_run_stop,
     "`start_run(..., timeout=60)`": by_its_timeout,
-    '`start_run(..., on_disconnect="stop")`, and the last reader leaves': by_the_last_guest,
+    '`start_run(..., on_disconnect="stop")`, and the last reader leaves': by_the_last_reader,
     '`start_run(..., if_busy="stop")` on its thread': by_a_newer_message,
     "the journal is closed while a run that `start_run` began is running": by_close,
 }
@@ -242,7 +235,7 @@ STARTED = {
 
 @pytest.mark.parametrize("how", STARTED)
 def test_how_a_run_of_start_run_ends(tmp_path: Path, how: str) -> None:
-    """The cause is the one of the table."""
+    """The journal records the cause that the table gives."""
 
     async def work() -> None:
         async with talking(tmp_path) as talk:
@@ -256,7 +249,7 @@ def test_how_a_run_of_start_run_ends(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
 def test_how_a_process_ends_a_run(tmp_path: Path, ends: type[BaseException]) -> None:
-    """Ctrl-C and sys.exit in the middle of a synchronous call."""
+    """Ctrl-C and sys.exit interrupt a synchronous call."""
     how = {KeyboardInterrupt: "Ctrl-C (`KeyboardInterrupt`)", SystemExit: "`sys.exit()` in the middle of a call"}[ends]
     model = ScriptedChatModel([[SAID, ends()]])
 
@@ -272,7 +265,8 @@ def test_how_a_process_ends_a_run(tmp_path: Path, ends: type[BaseException]) -> 
 
 
 def test_how_a_kill_ends_a_run(db: Path) -> None:
-    """The process that settles the run says so: here with `recover`, and in the same way before the next message."""
+    """The process that settles the run records the cause: here with `recover`, and in the same way before the next
+    message."""
     writer = Writer(db, 0, "keep")
     start = {"thread_id": "t", "name": "agent", "metadata": {"runjournal_graph": "agent"}}
     writer.do(f"journal.append(Event(run_id='r', kind='run.start', data={start!r}))")
@@ -284,159 +278,18 @@ def test_how_a_kill_ends_a_run(db: Path) -> None:
         assert facts(journal.run("r")) == ("interrupted", CAUSE["`kill -9`, a power loss"], True)
 
 
-# --- a server whose client goes away ------------------------------------------------------------------------------------
-
-
-class Server:
-    """One program behind one address, with an endpoint for each way to stream."""
-
-    def __init__(self, journal: RunJournal) -> None:
-        self.journal = journal
-        self.app = fastapi.FastAPI(lifespan=self.lifespan)
-        self.tasks: dict[str, asyncio.Task[Any]] = {}
-
-        @self.app.get("/streams")
-        async def streams() -> Any:
-            return fastapi.responses.StreamingResponse(self.words())
-
-        @self.app.get("/looks")
-        async def looks(request: fastapi.Request) -> Any:
-            async def words() -> AsyncIterator[str]:
-                async for text in self.words():
-                    yield text
-                    while not await request.is_disconnected():  # noqa: ASYNC110 - as programs do it
-                        await asyncio.sleep(0.01)
-                    break
-
-            return fastapi.responses.StreamingResponse(words())
-
-        @self.app.get("/is-stopped")
-        async def is_stopped() -> Any:
-            async def words() -> AsyncIterator[str]:
-                self.tasks["it"] = asyncio.current_task()
-                async for text in self.words():
-                    yield text
-
-            return fastapi.responses.StreamingResponse(words())
-
-        @self.app.post("/stop")
-        async def stop() -> None:
-            self.tasks["it"].cancel()
-
-    @asynccontextmanager
-    async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        self.program = Program(self.journal)
-        servers = asyncio.all_tasks()
-        yield
-        gc.collect()
-        if others := asyncio.all_tasks() - servers:
-            await asyncio.wait(others, timeout=PATIENCE)
-
-    async def words(self) -> AsyncIterator[str]:
-        async for message, _ in self.program.stream():
-            if message.text:
-                yield message.text
-
-    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.app(scope, receive, send)
-
-    def __enter__(self) -> Self:
-        listening = socket.create_server(("127.0.0.1", 0))
-        self.port = listening.getsockname()[1]
-        config = uvicorn.Config(
-            self.asgi, log_level="error", ws="none", interface="asgi3", timeout_graceful_shutdown=int(PATIENCE)
-        )
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
-        self.thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.server.should_exit = True
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
-
-    @contextmanager
-    def asked(self, path: str, method: str = "GET") -> Iterator[http.client.HTTPResponse]:
-        """The client goes away at the end of the block."""
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            client.request(method, path)
-            with client.getresponse() as response:
-                yield response
-        finally:
-            client.close()
-
-
-class Newer(Server):
-    """As behind a server of ASGI 2.4, whose `send` raises `OSError` when the client has gone. Starlette cancels nothing."""
-
-    async def asgi(self, scope: Any, receive: Any, send: Any) -> None:
-        async def raises(message: Any) -> None:
-            if message.get("body") and self.left.wait(0):
-                raise OSError("the client has gone")
-            await send(message)
-            if message.get("body"):
-                self.left.set()
-
-        self.left = threading.Event()
-        scope = {**scope, "asgi": {**scope.get("asgi", {}), "spec_version": "2.4"}} if scope["type"] == "http" else scope
-        with suppress(Exception):
-            await self.app(scope, receive, raises if scope["type"] == "http" else send)
-
-
-class Between(Server):
-    """With a middleware of Starlette's in between, which streams through a task of its own."""
-
-    def __init__(self, journal: RunJournal) -> None:
-        super().__init__(journal)
-
-        @self.app.middleware("http")
-        async def between(request: Any, call_next: Any) -> Any:
-            return await call_next(request)
-
-
-def until_ended(journal: RunJournal, run: Run) -> None:
-    for _ in journal.follow(run.run_id):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("how", "kind", "path"),
-    [
-        ("the client of a `StreamingResponse` goes away", Server, "/streams"),
-        ("the same behind a middleware of Starlette or FastAPI", Between, "/streams"),
-        ("the same where the server raises `OSError` from `send` (ASGI 2.4)", Newer, "/streams"),
-        ("`if await request.is_disconnected(): break`", Server, "/looks"),
-        ("a Stop endpoint cancels the task of a `StreamingResponse`", Server, "/is-stopped"),
-    ],
-)
-def test_how_a_server_ends_a_run(tmp_path: Path, how: str, kind: type[Server], path: str) -> None:
-    """A real one, with a real client: the cause is the one of the table."""
-    with RunJournal(tmp_path / "runs.db") as journal:
-        with kind(journal) as server:
-            with server.asked(path) as response:
-                assert response.read(3) == b"one"
-                run = journal.runs()[0]
-                if path == "/is-stopped":
-                    with server.asked("/stop", "POST"):
-                        until_ended(journal, run)
-            until_ended(journal, run)
-        assert facts(journal.run(run.run_id)) == ("interrupted", CAUSE[how], True)
-
-
 # --- saying it ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_row_is_tested() -> None:
-    """What the table says is what is tested here, and the other way round."""
-    source = Path(__file__).read_text()
+    """The tests here cover every row of the table, and the table has every case that they test."""
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_causes*.py"))
     assert len(CAUSE) == 26
     assert [how for how in CAUSE if how not in source] == []
 
 
 def test_a_cause_is_one_of_the_known() -> None:
-    """Anything else is a mistake, and says which there are."""
+    """`because` refuses any other cause, and lists the known ones."""
     with (
         pytest.raises(
             errors.InvalidArgument, match=r"cause does not know the value 'bored'\. It knows: 'stop', 'disconnect'"
@@ -447,7 +300,7 @@ def test_a_cause_is_one_of_the_known() -> None:
 
 
 def test_it_does_not_change_what_failed_or_completed(tmp_path: Path) -> None:
-    """A block says why something is cut off, and nothing of what is not."""
+    """The block gives the cause of a cut-off, and changes nothing where nothing was cut off."""
     model = ScriptedChatModel(["fine", [SAID, ValueError("boom")], [SAID, TimeoutError("of a tool")]])
 
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -465,7 +318,8 @@ def test_it_does_not_change_what_failed_or_completed(tmp_path: Path) -> None:
 
 
 def test_it_holds_in_the_block_only(tmp_path: Path) -> None:
-    """Not behind it, nor when a generator around it is closed elsewhere. Any other message of a cancellation is no cause."""
+    """Not after the block, nor when a generator around it is closed elsewhere. Any other message of a cancellation is not a
+    cause."""
 
     async def closes() -> AsyncIterator[None]:
         with because("shutdown"):

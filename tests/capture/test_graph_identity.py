@@ -1,4 +1,4 @@
-"""A graph is what it is: its fingerprint."""
+"""The identity of a graph: its fingerprint."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _graph(state: Any, *nodes: str, name: str | None = None) -> Any:
 
 
 def test_order_and_name_do_not_matter() -> None:
-    """The same nodes and channels are the same graph, in whatever order and under whatever name."""
+    """Graphs with the same nodes and channels have one fingerprint, in whatever order and under whatever name."""
     assert fingerprint(_graph(Wide, "a", "b")) == fingerprint(_graph(Reordered, "b", "a", name="other"))
 
 
 def test_nodes_channels_and_types_matter() -> None:
-    """One node more, one channel less, another type or another reducer: another graph."""
+    """One node more, one channel less, another type or another reducer gives another fingerprint."""
     found = [_graph(Wide, "a"), _graph(Wide, "a", "b"), _graph(OtherType, "a"), _graph(MessagesState, "a")]
     assert len({fingerprint(graph) for graph in found}) == len(found)
 
@@ -60,7 +60,7 @@ print(fingerprint(_graph(Wide, "a", "b")))
 
 
 def test_it_is_the_same_in_another_process() -> None:
-    """Nothing of this process (hash seeds, addresses) is in it."""
+    """The fingerprint contains nothing of this process (hash seeds, addresses)."""
     found = {
         subprocess.run(
             [sys.executable, "-c", _ELSEWHERE],

@@ -1,4 +1,4 @@
-"""Beside other callbacks: what they see is what they would see without us."""
+"""Beside other callbacks: they see what they would see without the journal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,12 +22,6 @@ from langchain_runjournal import JournalCallbackHandler, RunJournal, is_partial
 from tests.support.agents import PlainText, Scripted, asks, by_hand, words
 
 
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
 @tool
 def double(x: int) -> str:
     """Twice x."""
@@ -43,13 +36,13 @@ NAMES = [
 
 
 def steady(seen: Any) -> str:
-    """What was seen, without what differs from one run to the next: ids, and the addresses of objects."""
+    """What a handler saw, without what differs from one run to the next: ids, and the addresses of objects."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID", repr(seen))
     return re.sub(r"0x[0-9a-f]+", "AT", text)
 
 
 class Watching(BaseCallbackHandler):
-    """Writes down all that it is told."""
+    """A handler that writes down all that LangChain reports."""
 
     run_inline = True
 
@@ -58,7 +51,7 @@ class Watching(BaseCallbackHandler):
 
 
 class WatchingLater(AsyncCallbackHandler):
-    """The same, as a coroutine."""
+    """The same, with coroutines."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -84,7 +77,7 @@ for _name in NAMES:
 
 
 class NullClient:
-    """A LangSmith that keeps what it is sent."""
+    """A LangSmith client that keeps what it should send."""
 
     tracing_queue = None
 
@@ -135,8 +128,9 @@ async def failing(cfg: Any) -> str:
 
 
 @pytest.mark.parametrize("way", [by_messages, by_updates, by_invoke, in_a_thread, by_events, failing])
-def test_nobody_sees_anything_else(journal: RunJournal, way: Any) -> None:
-    """User callbacks, asynchronous ones, LangSmith's tracer and the consumer: the same with us and without us."""
+def test_other_handlers_see_the_same(journal: RunJournal, way: Any) -> None:
+    """User callbacks, asynchronous ones, LangSmith's tracer and the consumer see the same with the journal and without
+    it."""
 
     def seen(*ours: BaseCallbackHandler) -> tuple[Any, ...]:
         now, later, client = Watching(), WatchingLater(), NullClient()
@@ -152,7 +146,7 @@ def test_nobody_sees_anything_else(journal: RunJournal, way: Any) -> None:
 
 
 def test_a_plain_text_model_is_heard_by_others(journal: RunJournal) -> None:
-    """LangChain tells them nothing of its start as soon as one handler is inline, as ours has to be."""
+    """LangChain does not report its start to other handlers as soon as one handler is inline, as ours has to be."""
 
     def seen(*ours: BaseCallbackHandler) -> tuple[Any, ...]:
         later = WatchingLater()
@@ -172,7 +166,7 @@ def test_a_plain_text_model_is_heard_by_others(journal: RunJournal) -> None:
 
 
 def test_capturing_invoke_keeps_what_a_stop_would_take(journal: RunJournal) -> None:
-    """A cancelled `ainvoke` keeps its text with `capture_invoke`, alone and in an agent; without it there is none."""
+    """A cancelled `ainvoke` keeps its text with `capture_invoke`, alone and in an agent; without it, no text is left."""
 
     async def cut(runnable: Any, given: Any, handler: JournalCallbackHandler, reached: asyncio.Event) -> str:
         cfg = {"callbacks": [handler], "run_id": uuid4()}
@@ -201,7 +195,7 @@ def test_capturing_invoke_keeps_what_a_stop_would_take(journal: RunJournal) -> N
     asyncio.run(main())
 
 
-def test_an_end_that_nobody_tells_of_needs_nobody_to_let_go(journal: RunJournal) -> None:
+def test_an_unreported_end_is_seen_while_the_caller_keeps_everything(journal: RunJournal) -> None:
     """The caller keeps the id, the task, and the exception with all its frames: the run has ended all the same."""
 
     async def main() -> None:
@@ -221,7 +215,7 @@ def test_an_end_that_nobody_tells_of_needs_nobody_to_let_go(journal: RunJournal)
 
     async def started(run_id: str) -> str:
         while run_id not in [run.run_id for run in await journal.aruns()]:
-            pass  # each look gives way to the others
+            pass  # each look lets the other tasks run
         return run_id
 
     asyncio.run(main())
@@ -238,7 +232,7 @@ class Stuck(PlainText):
 
 
 def test_capturing_invoke_respects_a_model_that_must_not_stream(journal: RunJournal) -> None:
-    """`disable_streaming` is stronger; the answer is there all the same."""
+    """`disable_streaming` takes precedence; the journal has the answer all the same."""
     model = Scripted(scripts=[words("a", "b")], disable_streaming=True)
     model.invoke("?", {"callbacks": [handler := JournalCallbackHandler(journal, capture_invoke=True)]})
     (run,) = journal.runs()
@@ -264,7 +258,7 @@ asyncio.run(main())
 
 
 def test_a_killed_process_has_lost_no_word_that_was_seen(tmp_path: Path) -> None:
-    """`kill -9` in the middle of `astream`: whatever came out of the process is in the journal, and a little more may be."""
+    """`kill -9` in the middle of `astream`: the journal has all that came out of the process, and perhaps a little more."""
     run_id = str(uuid4())
     command = [sys.executable, "-c", STREAMING, str(tmp_path / "runs.db"), run_id]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as child:
@@ -280,7 +274,7 @@ def test_a_killed_process_has_lost_no_word_that_was_seen(tmp_path: Path) -> None
 
 
 def test_a_chunk_is_not_touched(journal: RunJournal) -> None:
-    """What the consumer gets is the very chunk of the model, with nothing added."""
+    """The consumer gets the very chunk of the model, with nothing added."""
     chunk = AIMessageChunk(content="word", response_metadata={"a": 1})
     got = list(Scripted(scripts=[[chunk]]).stream("?", {"callbacks": [JournalCallbackHandler(journal)]}))
     assert (got[0].content, got[0].response_metadata, got[0].additional_kwargs) == ("word", {"a": 1}, {})

@@ -63,7 +63,7 @@ def test_every_command_has_help_and_examples(name: str) -> None:
     assert not command.short_help.endswith("...")
     shown = " ".join(done.stdout.split())
     options = [one for one in command.params if isinstance(one, click.Option) and one.name != "help"]
-    assert {"journal", "json", "busy_timeout", "debug"} <= {one.name for one in options}
+    assert {"journal", "json", "busy_timeout", "spool_dir", "debug"} <= {one.name for one in options}
     for option in options:
         assert option.help, option.name
     assert shown.count("env var: RUNJOURNAL_") == len(options)

@@ -17,6 +17,7 @@ from tests.support.command_line import (
     run,
     write,
 )
+from tests.support.far_store import kill_a_writer
 
 
 def test_the_journal_is_named_before_or_after_or_by_the_environment(journal: Path, here: Path) -> None:
@@ -118,3 +119,17 @@ def test_a_variable_for_something_else_does_nothing(journal: Path) -> None:
     for value in ("1", "0.1.0"):
         done = run("list", env={"RUNJOURNAL_VERSION": value})
         assert (done.exit_code, len(done.stdout.splitlines())) == (0, len(ALL))
+
+
+@pytest.mark.slow
+def test_the_spools_of_a_directory_are_imported(here: Path) -> None:
+    """`--spool-dir`, or its variable, names the `spool_dir` of the program that was killed; without it, they stay there."""
+    RunJournal(here / "runs.db").close()
+    (here / "spools").mkdir(mode=0o700)
+    run_id = kill_a_writer(here / "runs.db", here / "spools", "words")
+    assert run_id not in run("list").stdout
+    done = run("list", env={"RUNJOURNAL_SPOOL_DIR": "spools"})
+    assert run_id in done.stdout
+    assert "imported 100 events of 1 run" in done.stderr
+    assert not list((here / "spools").iterdir())
+    assert "missing" in complaint("list", "--spool-dir", "missing")

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import play, side_by_side, victim_process
-
-from ..support.terminal import Terminal
+from tests.support.terminal import Terminal
 
 MODULE = "langchain_runjournal.demo"
 FAST = {"RUNJOURNAL_DEMO_PACE": "0.05"}

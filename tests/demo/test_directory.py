@@ -16,8 +16,7 @@ from rich.console import Console
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.demo import play
-
-from ..support.terminal import Terminal
+from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.slow  # each test starts a process
 

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import errors, guard, is_synthetic, repair_tool_pairs
-from langchain_runjournal.messages.bridge import BOTH, NOTHING, gaps, needed
+from langchain_runjournal.guard.bridge import BOTH, NOTHING, gaps, needed
 from tests.guard.test_guard import THREAD, Watched, agent_of
 from tests.messages.test_tool_pairs import HISTORIES, TURNS
 from tests.support.agents import words

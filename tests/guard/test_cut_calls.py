@@ -281,12 +281,6 @@ def _no_reason_is_known() -> Any:
 
 
 @pytest.fixture
-def journal() -> Any:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
-@pytest.fixture
 def ran() -> Tools:
     return Tools()
 

@@ -81,12 +81,6 @@ def run(request: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def journal() -> Any:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
-@pytest.fixture
 def knows(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
     """Put another function in the place of the journal's memory of tool calls."""
 

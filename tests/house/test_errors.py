@@ -51,6 +51,8 @@ EXAMPLES = {
     "StoreIsDirectory": {"path": "/tmp"},
     "StoreNotWritable": {"path": "/x/runs.db", "reason": "the directory /x does not exist; create it first"},
     "StoreExposed": {"path": "runs.db", "reason": "it belongs to another user (uid 1000)"},
+    "SpoolDirUnusable": {"path": "/var/spool/app", "reason": "it does not exist"},
+    "RedactionFailed": {"url": "sqlite:///runs.db", "failed": 2, "reason": "ValueError in redact.py, line 7"},
     "SpoolUnusable": {"path": "runs.db-spool-1", "reason": "it is not a spool (its first bytes are not ours)"},
     "NotADatabase": {"path": "notes.txt", "reason": "file is not a database"},
     "ForeignDatabase": {"path": "app.db", "tables": "users", "suggestion": "app-journal.db"},

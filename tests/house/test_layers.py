@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "events": {"errors", "common"},
     "messages": ALWAYS,
     "stores": ALWAYS,
-    "journal": ALWAYS | {"stores", "messages"},
+    "redact": ALWAYS,
+    "journal": ALWAYS | {"stores", "messages", "redact"},
     "guard": ALWAYS | {"journal", "messages"},
     "capture": ALWAYS | {"journal", "messages", "guard"},
     "settle": ALWAYS | {"capture", "guard", "journal", "messages"},
@@ -42,22 +43,25 @@ DOORS = {
     ("cli.commands.demo", "demo"): "the command `runjournal demo`",
 }
 """What goes up, by name and with the reason."""
-PURE_ROOMS = {"errors", "events", "messages", "timeline", "view"}
+PURE_ROOMS = {"errors", "events", "messages", "redact", "timeline", "view"}
 PURE = {
     "capture.callback_data",
     "common.arguments",
     "common.binary",
+    "common.json_text",
     "common.packed",
     "common.shared_values",
     "common.strict_json",
     "common.text",
     "common.wording",
+    "guard.bridge",
     "guard.cutoff_notes",
     "guard.projection",
     "guard.repair",
     "guard.strip_requests",
-    "journal.process_life",
-    "journal.replay",
+    "journal.event_texts",
+    "journal.process_liveness",
+    "journal.follow_plan",
     "journal.spool_format",
     "settle.repair_plan",
 }
@@ -183,7 +187,7 @@ def test_no_room_touches_what_another_room_keeps_to_itself() -> None:
 
 
 IMPORTED = re.compile(r"from langchain_runjournal(?:\.([a-z_.]+))? import ([A-Za-z_, ]+)")
-PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "view", "testing"}
+PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "redact", "view", "testing"}
 
 
 def test_readme_docs_and_examples_import_what_is_public() -> None:

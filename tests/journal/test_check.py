@@ -1,4 +1,4 @@
-"""`_check`: a journal that is whole says so, and every kind of damage is found."""
+"""`RunJournal` checks: a journal without damage has no problem, and the check finds every kind of damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Journals = Callable[..., RunJournal]
 
 
 def filled(journal: RunJournal, run_id: str, *, events: int = 3, **end: object) -> None:
-    """A run that has ended."""
+    """Append a run that has ended."""
     journal.append(Event(run_id=run_id, kind="run.start", data={"thread_id": "t"}))
     for number in range(events):
         journal.append(Event(run_id=run_id, kind="llm.ai.delta", data={"text": f"{number} "}, call_id="c"))
@@ -30,7 +30,7 @@ def filled(journal: RunJournal, run_id: str, *, events: int = 3, **end: object) 
 
 
 def asked(journal: RunJournal, run_id: str, *names: str, then: str | None = None, **end: object) -> None:
-    """A run whose model asks for tools, and may say something more."""
+    """Append a run whose model requests tools, and may say something more."""
     journal.append(Event(run_id=run_id, kind="run.start", data={"thread_id": "t"}))
     for place, message in enumerate(
         [
@@ -49,13 +49,13 @@ def found(journal: RunJournal) -> list[tuple[str, str | None]]:
 
 
 def by_hand(path: Path, sql: str) -> None:
-    """Somebody works on the file; no journal has it open."""
+    """Work on the file by hand, while no journal has it open."""
     with closing(sqlite3.connect(path)) as con:
         con.executescript(sql)
 
 
 def test_a_whole_journal_has_no_problem_and_tells_its_progress(journals: Journals) -> None:
-    """After each run: how many of how many, and how many events so far."""
+    """After each run, the check reports the number of checked runs, of all runs, and of the events so far."""
     journal = journals()
     filled(journal, "a")
     filled(journal, "b", events=7)
@@ -66,9 +66,9 @@ def test_a_whole_journal_has_no_problem_and_tells_its_progress(journals: Journal
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_missing_events_are_found(db: Path, journals: Journals, gone: int) -> None:
-    """The beginning of a run, its middle, and its end."""
+    """Events are missing at the beginning of a run, in its middle, or at its end."""
     for kind in ("run.start", "llm.ai.delta", "run.end"):
-        with journals() as journal:  # each close leaves a row of its own
+        with journals() as journal:  # each close writes a row of its own
             assert kind == "run.start" or journal.claim("r")
             journal.append(Event(run_id="r", kind=kind))
     assert list(check(journals())) == []
@@ -83,7 +83,7 @@ def test_missing_events_are_found(db: Path, journals: Journals, gone: int) -> No
 
 
 def test_a_run_without_an_event_is_damage_if_it_has_spoken(db: Path, journals: Journals) -> None:
-    """What its row says can only come from events that were there. One that has just been begun has none yet."""
+    """Its row says something that can only come from events. A run that has just begun has no event yet."""
     with journals() as journal:
         filled(journal, "gone")
         journal.append(Event(run_id="waits", kind="run.pause"))
@@ -98,7 +98,7 @@ def test_a_run_without_an_event_is_damage_if_it_has_spoken(db: Path, journals: J
 
 
 def test_a_run_that_was_ended_before_it_said_a_word_is_whole(journals: Journals) -> None:
-    """Its thread is known from its row alone: its process was killed between the two."""
+    """Only its row knows its thread, because its process was killed before the first event."""
     with journals() as journal:
         begun = Run(run_id="begun", thread_id="t", name="agent", owner=journal.owner_id, started_at=1.0)
         assert core_of(journal).store.begin(begun, ()) == []
@@ -122,7 +122,7 @@ def test_a_run_that_was_ended_before_it_said_a_word_is_whole(journals: Journals)
     ],
 )
 def test_a_run_whose_row_is_damaged_is_named_and_the_others_are_looked_at(db: Path, journals: Journals, damage: str) -> None:
-    """The other runs are there for every reader; the damaged one says what is wrong with it, whoever asks for it."""
+    """All other runs can be read. Every method that reads the damaged run says what is wrong with it."""
     with journals() as journal:
         filled(journal, "bad")
         filled(journal, "good", settled=False)
@@ -139,7 +139,7 @@ def test_a_run_whose_row_is_damaged_is_named_and_the_others_are_looked_at(db: Pa
 
 
 def test_a_table_that_is_missing_is_said_once(db: Path, journals: Journals) -> None:
-    """And not as a trouble of the disk."""
+    """The check does not report it as an error of the disk as well."""
     with journals() as journal:
         filled(journal, "r")
     by_hand(db, "DROP TABLE live")
@@ -153,7 +153,7 @@ def test_a_table_that_is_missing_is_said_once(db: Path, journals: Journals) -> N
 @pytest.mark.parametrize("column", ["body", "ats", "calls"])
 @pytest.mark.parametrize("value", ["CAST(X'22736563726574ff22' AS TEXT)", "'[\"secret\"'", "'{}'", "'\"secret\"'"])
 def test_what_nobody_has_written_is_damage(db: Path, journals: Journals, column: str, value: str) -> None:
-    """Whatever column it is in; and the words of a user that it holds are said to nobody."""
+    """The damage may be in any column. An error never repeats the words of a user that the column holds."""
     with journals() as journal:
         filled(journal, "r")
     by_hand(db, f"UPDATE segments SET {column} = {value}")
@@ -166,7 +166,7 @@ def test_what_nobody_has_written_is_damage(db: Path, journals: Journals, column:
 
 
 def test_a_gap_is_not_read_over(db: Path, journals: Journals) -> None:
-    """Nobody takes a part for the whole; what is there on both sides of it can be read, also after the file was tidied."""
+    """No reader takes a part of a run for the whole. The events on both sides of the gap can be read, also after `tidy`."""
     with journals() as journal:
         filled(journal, "r", events=20)
     for seq in (24, 26):
@@ -184,9 +184,9 @@ def test_a_gap_is_not_read_over(db: Path, journals: Journals) -> None:
 
 
 def test_what_is_missing_is_said_once(db: Path, journals: Journals) -> None:
-    """And not what it would have said as well."""
+    """The check does not also report the differences that follow from the gap."""
     for kind in ("run.start", "run.lost", "run.end"):
-        with journals() as journal:  # each close leaves a row of its own
+        with journals() as journal:  # each close writes a row of its own
             assert kind == "run.start" or journal.claim("r")
             journal.append(Event(run_id="r", kind=kind, data={"events": 5} if kind == "run.lost" else {}))
     by_hand(db, "DELETE FROM segments WHERE first = 2")
@@ -206,7 +206,7 @@ def test_a_damaged_body_is_found_and_the_other_runs_are_looked_at(db: Path, jour
 
 
 def test_a_changed_schema_is_found(db: Path, journals: Journals) -> None:
-    """An index that is gone, rows without a run."""
+    """An index is missing, or rows have no run."""
     with journals() as journal:
         filled(journal, "r")
     by_hand(db, "DROP INDEX runs_of_thread; INSERT INTO live VALUES (999, 77, 1, 1, 0, 0, '', '', '')")
@@ -215,7 +215,7 @@ def test_a_changed_schema_is_found(db: Path, journals: Journals) -> None:
 
 
 def test_a_row_that_disagrees_with_its_events_is_found(db: Path, journals: Journals) -> None:
-    """What a run says of itself is the fold of its events."""
+    """The row of a run must agree with the fold of its events."""
     with journals() as journal:
         filled(journal, "r")
     by_hand(db, "UPDATE runs SET status = 'failed'")
@@ -225,7 +225,7 @@ def test_a_row_that_disagrees_with_its_events_is_found(db: Path, journals: Journ
 
 
 def test_a_damaged_page_is_found(db: Path, journals: Journals) -> None:
-    """What SQLite itself finds."""
+    """The check reports what SQLite's own integrity check finds."""
     with journals() as journal:
         filled(journal, "r", events=2000)
         filled(journal, "s", events=2000)
@@ -239,7 +239,7 @@ def test_a_damaged_page_is_found(db: Path, journals: Journals) -> None:
 
 
 def test_what_runs_owe_is_found(journals: Journals) -> None:
-    """A thread that is not settled, events that were dropped."""
+    """A thread is not settled, or events were dropped."""
     journal = journals()
     filled(journal, "u", settled=False)
     journal.append(Event(run_id="l", kind="run.lost", data={"events": 5}))
@@ -253,7 +253,7 @@ def test_what_runs_owe_is_found(journals: Journals) -> None:
 
 
 def test_a_run_whose_process_is_gone_is_found(db: Path, journals: Journals) -> None:
-    """And one whose process lives is not."""
+    """The check does not report a run whose process is alive."""
     program = (
         "import os, sys; from langchain_runjournal import Event, RunJournal; journal = RunJournal(sys.argv[1])\n"
         "journal.append(Event(run_id='dead', kind='run.start', data={'metadata': {'runjournal_graph': 'g'}}))\n"
@@ -270,7 +270,8 @@ def test_a_run_whose_process_is_gone_is_found(db: Path, journals: Journals) -> N
 
 
 def test_open_pairs_are_found_where_nothing_settles_them(journals: Journals) -> None:
-    """Not those that a settlement has answered, nor those of the last answer of a complete run: the caller answers them."""
+    """The check leaves out requests that a settlement has answered, and those of the last answer of a completed run, which
+    the caller answers."""
     journal = journals()
     asked(journal, "cut", "search", "look", status="interrupted", cause="stop")
     asked(journal, "client", "pick")
@@ -288,7 +289,7 @@ def test_open_pairs_are_found_where_nothing_settles_them(journals: Journals) -> 
 
 
 def test_spools_that_could_not_be_brought_in_are_found(db: Path, journals: Journals) -> None:
-    """They stay beside the file until somebody has looked at them."""
+    """Damaged spool files stay beside the database until a user has examined them."""
     journal = journals()
     db.with_name(f"{db.name}-spool-abc-000001-damaged").write_bytes(b"")
     (problem,) = check(journal)

@@ -1,4 +1,4 @@
-"""What a journal is made of: extensions of other rooms, and the runs that this process works on."""
+"""The parts of a journal: extensions of other rooms, and the local runs of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from langchain_runjournal.journal.local_runs import LocalRuns
 
 
 class Noting(Extension):
-    """Notes what it is told."""
+    """An extension that notes its calls."""
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
@@ -39,7 +39,8 @@ class Local:
 
 
 def test_two_threads_get_the_same_extension() -> None:
-    """Both may make one; both get the one that stays, so that no thread keeps facts that no other one sees."""
+    """In a race, both threads may make one. Both get the one that stays, so that no thread keeps facts that no other thread
+    sees."""
     extensions, both = Extensions(), threading.Barrier(2)
 
     def make() -> Noting:
@@ -53,7 +54,7 @@ def test_two_threads_get_the_same_extension() -> None:
 
 
 def test_a_journal_that_only_reads_and_appends_has_no_extension() -> None:
-    """It knows no recorder until a handler asks for one; two handlers share it."""
+    """The journal knows no recorder until a handler asks for one. Two handlers share it."""
     with RunJournal(":memory:") as journal:
         journal.append(Event(run_id="r", kind="run.start"))
         journal.append(Event(run_id="r", kind="run.end"))
@@ -65,7 +66,7 @@ def test_a_journal_that_only_reads_and_appends_has_no_extension() -> None:
 
 
 def test_an_extension_hears_of_deleted_runs() -> None:
-    """Of those that were deleted, and of no other one."""
+    """The extension hears of the deleted runs, and of no other run."""
     with RunJournal(":memory:") as journal:
         for run_id in ("kept", "gone"):
             journal.append(Event(run_id=run_id, kind="run.start"))
@@ -76,7 +77,7 @@ def test_an_extension_hears_of_deleted_runs() -> None:
 
 
 def test_closing_asks_the_local_runs_and_lets_no_other_begin() -> None:
-    """Each of them once, with the cause "shutdown"; a run that would begin from then on is refused."""
+    """`close` asks each of them once, with the cause "shutdown". A run that would begin after that is refused."""
     journal = RunJournal(":memory:")
     runs, local, late = core_of(journal).local_runs, Local("r"), Local("late")
     assert runs.register(1, local)
@@ -88,7 +89,7 @@ def test_closing_asks_the_local_runs_and_lets_no_other_begin() -> None:
 
 
 def test_a_forked_child_has_no_local_runs() -> None:
-    """Those of the parent go on there, and another thread of the parent may hold the lock for ever."""
+    """The parent's runs continue in the parent, where another thread may hold the lock that the child inherits."""
     runs = LocalRuns()
     runs.register(1, Local("r"))
     held, done = threading.Event(), threading.Event()

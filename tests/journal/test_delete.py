@@ -1,4 +1,5 @@
-"""Deleting runs: which go, which are refused, and that nothing of them is left: no row, no text, no settlement."""
+"""Deletion: which runs are deleted, which deletions are refused, and that no row, text or settlement of a deleted run is
+left."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def put(journal: RunJournal, run_id: str, kind: Kind, call_id: str | None = None
 
 
 def ended(journal: RunJournal, run_id: str, thread: str | None = "t", said: str = "words ", **ending: Any) -> None:
-    """A run that has said something, and has ended."""
+    """Append a run that has said something and has ended."""
     put(journal, run_id, "run.start", thread_id=thread, name="agent", metadata={"note": said})
     for _ in range(20):
         put(journal, run_id, "llm.ai.delta", "c1", text=said)
@@ -47,15 +48,15 @@ def ended(journal: RunJournal, run_id: str, thread: str | None = "t", said: str 
 
 
 def holding(place: Path, text: str) -> set[str]:
-    """The names of the files in whose bytes a text is found."""
+    """Return the names of the files whose bytes contain a text."""
     return {path.name for path in place.iterdir() if text.encode() in path.read_bytes()}
 
 
-# --- which go ---------------------------------------------------------------------------------------------------------
+# --- what is deleted ----------------------------------------------------------------------------------------------------
 
 
 def test_a_thread_is_deleted(journals: Journals) -> None:
-    """All of its runs, the oldest first, and no other; deleting it once more finds nothing."""
+    """`delete` deletes all runs of the thread, the oldest first, and no other run. A second call finds nothing."""
     journal = journals()
     for run_id, thread in (("a", "t"), ("b", "u"), ("c", "t"), ("d", None)):
         ended(journal, run_id, thread)
@@ -69,7 +70,7 @@ def test_a_thread_is_deleted(journals: Journals) -> None:
 
 
 def test_one_of_the_two_is_given(journals: Journals) -> None:
-    """A thread or a run: neither, both, or an empty one would be a mistake, and says so."""
+    """`delete` takes a thread or a run. It refuses neither, both, or an empty id, with a clear error."""
     journal = journals()
     ended(journal, "a")
     for wrong in ({}, {"thread_id": "t", "run_id": "a"}, {"thread_id": ""}, {"run_id": ""}, {"run_id": 7}):
@@ -81,7 +82,7 @@ def test_one_of_the_two_is_given(journals: Journals) -> None:
 
 
 def test_the_twin_deletes_as_well(journals: Journals) -> None:
-    """Same answers, and same errors."""
+    """`adelete` gives the same results and raises the same errors."""
     journal = journals()
     ended(journal, "a")
     put(journal, "b", "run.start", thread_id="u")
@@ -97,7 +98,7 @@ def test_the_twin_deletes_as_well(journals: Journals) -> None:
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "paused"])
 def test_what_is_not_settled_goes_as_well(journals: Journals, status: str) -> None:
-    """Also a run that waits for a human: it is deleted, not ended."""
+    """A run that is paused for a human is deleted too; it does not end first."""
     journal = journals()
     put(journal, "r", "run.start", thread_id="t")
     if status == "paused":
@@ -109,7 +110,7 @@ def test_what_is_not_settled_goes_as_well(journals: Journals, status: str) -> No
 
 
 def test_it_is_all_or_nothing() -> None:
-    """If the store fails, nothing was deleted, and what comes for the runs is kept as before."""
+    """If the store fails, nothing is deleted, and the journal keeps later events of the runs as before."""
     store = FaultyStore(MemoryStore())
     with RunJournal(store) as journal:
         ended(journal, "a")
@@ -117,7 +118,7 @@ def test_it_is_all_or_nothing() -> None:
         store.fail(verb="delete")
         with pytest.raises(OSError, match="out of order"):
             journal.delete(thread_id="t")
-        assert "a" not in core_of(journal).appender.buried
+        assert "a" not in core_of(journal).appender.deleted_runs
         put(journal, "a", "llm.tool.result", late=True)
         assert [run.last_seq for run in journal.runs()] == [22, 23]
         assert journal.delete(thread_id="t") == ["a", "b"]
@@ -127,7 +128,8 @@ def test_it_is_all_or_nothing() -> None:
 
 
 def test_a_run_that_goes_on_is_refused(journals: Journals) -> None:
-    """By whatever journal asks, and the runs beside it stay. With `force`, one that does not stop raises what stop does."""
+    """Every journal refuses it, and the other runs of the thread stay. With `force`, a run that does not stop raises what
+    `stop` raises."""
     journal, other = journals(), journals()
     ended(journal, "a")
     put(journal, "b", "run.start", thread_id="t")
@@ -143,7 +145,8 @@ def test_a_run_that_goes_on_is_refused(journals: Journals) -> None:
 
 @on_a_loop
 async def test_force_stops_what_start_run_began(tmp_path: Path) -> None:
-    """It is stopped, settled and gone; the next message begins with the thread that the checkpointer has."""
+    """`delete` stops the run, settles it and deletes it. The next message begins with the thread that the checkpointer
+    has."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         with pytest.raises(errors.RunAtWork):
@@ -155,7 +158,8 @@ async def test_force_stops_what_start_run_began(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_it_waits_for_the_task_of_a_run(tmp_path: Path) -> None:
-    """A run that has ended is deleted when its task has read how: who waits for it gets the run, and no RunNotFound."""
+    """A run that has ended is deleted after its task has read its status: a caller that awaits the run gets it, and not
+    `RunNotFound`."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         read, may_read = talk.journal.arun, asyncio.Event()
@@ -176,7 +180,8 @@ async def test_it_waits_for_the_task_of_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_another_process(tmp_path: Path) -> None:
-    """Refused while it goes on; `force` stops it there. The other process stores nothing of it afterwards, and goes on."""
+    """`delete` refuses it while it is running; with `force`, it stops the run there. The other process stores nothing more
+    of it, and continues."""
     process = Process(tmp_path).up()
     try:
         run_id = process.do("start", thread="t", text="talk")
@@ -196,7 +201,8 @@ def test_a_run_of_another_process(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_killed_process(db: Path) -> None:
-    """Deleted at once, with what only its spool had; and nothing of it comes back when the spool would be drained."""
+    """The run is deleted at once, with the events that only its spool had. A later import of the spool stores nothing of
+    it."""
     writer = Writer(db, 100, "keep")
     writer.do("journal.append(Event(run_id='r', kind='llm.ai.delta', data={'text': '" + MARKER + "'}, call_id='c'))")
     writer.kill()
@@ -210,7 +216,8 @@ def test_a_run_of_a_killed_process(db: Path) -> None:
 
 
 def test_a_run_that_only_a_spool_has(journals: Journals, db: Path) -> None:
-    """Its process was killed before the store had heard of it: it is found by its thread, and does not come later."""
+    """The process was killed before the store knew the run. `delete` finds the run by its thread, and no later import
+    stores it."""
     journal, writer = journals(), Writer(db, 0, "keep")
     lock = sqlite3.connect(db, isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
@@ -222,11 +229,11 @@ def test_a_run_that_only_a_spool_has(journals: Journals, db: Path) -> None:
     assert journal.runs() == []
 
 
-# --- nothing brings them back -----------------------------------------------------------------------------------------
+# --- a deleted run never comes back --------------------------------------------------------------------------------------
 
 
 def test_late_events_are_dropped(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
-    """Without a complaint at the next flush, whatever they are, and also behind the deletion of another journal's hands."""
+    """Late events of any kind are dropped, without an error at the next flush, also if another journal deleted the run."""
     journal = journals()
     ended(journal, "r")
     journal.delete(run_id="r")
@@ -242,7 +249,7 @@ def test_late_events_are_dropped(journals: Journals, caplog: pytest.LogCaptureFi
 
 
 def test_an_event_in_the_writers_hands_is_refused_without_a_complaint(db: Path) -> None:
-    """Appended just before the run goes, and stored just after: as if it had come late."""
+    """An event that was appended just before the deletion, and is stored just after it, counts as a late event."""
     store = SqliteStore(db)
     with RunJournal(store) as journal:
         ended(journal, "r")
@@ -252,7 +259,7 @@ def test_an_event_in_the_writers_hands_is_refused_without_a_complaint(db: Path) 
         def and_then(run_ids: Any) -> list[str]:
             gone = delete(run_ids)
             put(journal, "r", "llm.tool.result", late=True)
-            journal.flush()  # the row is refused before the journal knows that the run is gone
+            journal.flush()  # the store refuses the row before the journal knows that the run is deleted
             return gone
 
         store.delete = and_then  # type: ignore[method-assign]
@@ -262,7 +269,7 @@ def test_an_event_in_the_writers_hands_is_refused_without_a_complaint(db: Path) 
 
 
 def test_a_run_id_may_be_given_again(journals: Journals) -> None:
-    """A run that begins with the id of a deleted one is a new run."""
+    """A run that begins with the id of a deleted run is a new run."""
     journal = journals()
     ended(journal, "r")
     journal.delete(run_id="r")
@@ -272,7 +279,7 @@ def test_a_run_id_may_be_given_again(journals: Journals) -> None:
 
 
 def test_who_follows_is_told(journals: Journals) -> None:
-    """A paused run that goes while somebody waits for its next event ends the following with RunNotFound."""
+    """If a paused run is deleted while a follower waits for its next event, the follower raises `RunNotFound`."""
     journal, other = journals(), journals()
     put(journal, "r", "run.start", thread_id="t")
     put(journal, "r", "run.pause", interrupts=[])
@@ -288,7 +295,8 @@ def test_who_follows_is_told(journals: Journals) -> None:
 
 @pytest.mark.parametrize("how", ["journal", "saver"])
 def test_nothing_is_settled_afterwards(tmp_path: Path, how: str) -> None:
-    """A run that failed and was not settled goes: neither recover nor the next message puts its words into the thread."""
+    """A run that failed and was not settled is deleted: neither `recover` nor the next message puts its words into the
+    thread."""
 
     async def work() -> None:
         async with talking(tmp_path) as talk:
@@ -314,7 +322,7 @@ def test_nothing_is_settled_afterwards(tmp_path: Path, how: str) -> None:
 
 @on_a_loop
 async def test_what_this_process_remembers_goes(tmp_path: Path) -> None:
-    """A late result, and the evidence of a tool call, of a deleted run are not looked for in the next turn."""
+    """The next turn does not look for a late result or the tool evidence of a deleted run."""
     async with talking(tmp_path) as talk:
         talk.model.say(asks(("c1", "quick", {"x": 1}), ("c2", "plod", {"x": 2})), words("never"))
         handle = await talk.start(grace=0.05)
@@ -323,7 +331,7 @@ async def test_what_this_process_remembers_goes(tmp_path: Path) -> None:
         threads, evidence = recorder_of(talk.journal).threads, tool_history_of(talk.journal).evidence
         talk.gate.open()
         await until(lambda: any(handle.run_id in late for late in threads._late.values()))
-        evidence[handle.run_id, 7] = Evidence(handle.run_id, ())  # what a guard has looked up
+        evidence[handle.run_id, 7] = Evidence(handle.run_id, ())  # the evidence that a guard has looked up
         assert await talk.journal.adelete(thread_id="t") == [handle.run_id]
         assert not any([evidence, *threads._late.values(), *threads._open.values()])
         talk.model.say(words("fine"))
@@ -331,11 +339,12 @@ async def test_what_this_process_remembers_goes(tmp_path: Path) -> None:
         assert len(await talk.journal.aruns()) == 1
 
 
-# --- the text is gone -------------------------------------------------------------------------------------------------
+# --- no text is left ----------------------------------------------------------------------------------------------------
 
 
 def test_no_byte_of_the_text_is_left(journals: Journals, db: Path) -> None:
-    """Neither in the database, nor in its -wal file, nor in a spool, while the journal is open, beside runs that stay."""
+    """While the journal is open, and beside runs that stay, no text is left in the database, in its -wal file, or in a
+    spool."""
     journal = journals()
     for number in range(8):
         ended(journal, f"stays-{number}", "u", f"kept-{number} ")
@@ -350,7 +359,7 @@ def test_no_byte_of_the_text_is_left(journals: Journals, db: Path) -> None:
 
 
 def test_the_text_in_the_spool_of_another_journal(journals: Journals, db: Path) -> None:
-    """It goes with that journal's next heartbeat, a third of its lease later, or when that closes."""
+    """The other journal removes it at its next heartbeat, after a third of its lease, or when it closes."""
     clock = FakeClock()
     other, journal = journals(clock=clock), journals()
     ended(other, "r", "t", MARKER)
@@ -358,14 +367,15 @@ def test_the_text_in_the_spool_of_another_journal(journals: Journals, db: Path) 
     journal.delete(thread_id="t")
     assert {name.partition("-spool-")[0] for name in holding(db.parent, MARKER)} == {"runs.db"}
     clock.advance(6)
-    for _ in range(2):  # the first may wake a turn of the writer that has done its duties
+    for _ in range(2):  # the first call may wake a cycle of the writer that has done its duties already
         put(other, "more", "llm.ai.delta", "c1", text="x")
         other.flush()
     assert holding(db.parent, MARKER) == set()
 
 
 def test_another_heartbeat_keeps_what_is_not_stored(db: Path) -> None:
-    """A spool file is left at a heartbeat; the words in it that could not be stored yet stay safe from a kill."""
+    """The writer leaves a spool file at a heartbeat. Events in it that the store does not have yet stay safe from a
+    kill."""
     store, clock = FaultyStore(SqliteStore(db)), FakeClock()
     with RunJournal(store, clock=clock) as journal:
         store.fail(times=1_000_000)
@@ -385,7 +395,8 @@ def test_another_heartbeat_keeps_what_is_not_stored(db: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_vacuum_removes_what_sqlite_has_copied(journals: Journals, db: Path, seed: int) -> None:
-    """Runs of all lengths, side by side, deleted one by one: after `prune(vacuum=True)`, nothing is left for certain."""
+    """Runs of all lengths, interleaved, are deleted one by one. After `prune(vacuum=True)`, no byte of their text is
+    left."""
     rng, journal = random.Random(seed), journals()
     names = [f"r{number}" for number in range(rng.choice([3, 30]))]
     for name in names:
@@ -408,7 +419,8 @@ def test_a_vacuum_removes_what_sqlite_has_copied(journals: Journals, db: Path, s
 
 
 def test_a_vacuum_waits_for_others_and_says_so(journals: Journals, db: Path) -> None:
-    """Another journal may be open. A transaction of another process is waited for, and named if it takes too long."""
+    """Another journal may be open. The vacuum waits for a transaction of another process, and names it if the wait takes
+    too long."""
     other, journal = journals(), journals(busy_timeout=0.1)
     ended(other, "r")
     other.flush()
@@ -427,7 +439,7 @@ def test_a_vacuum_waits_for_others_and_says_so(journals: Journals, db: Path) -> 
 
 
 def test_a_reader_that_keeps_the_wal_is_said(journals: Journals, db: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The run is deleted; that its text stays in the -wal file for now is a warning, and it goes with the next deletion."""
+    """The run is deleted. A warning says that its text stays in the -wal file for now; the next deletion removes it."""
     journal = journals(busy_timeout=0.1)
     ended(journal, "r", "t", MARKER)
     ended(journal, "s", "u")
@@ -449,7 +461,7 @@ def test_a_reader_that_keeps_the_wal_is_said(journals: Journals, db: Path, caplo
 
 
 def test_delete_thread_deletes_the_runs(journals: Journals) -> None:
-    """Both twins; of a thread without runs, too."""
+    """Both `delete_thread` and `adelete_thread` do, also for a thread without runs."""
     journal, inner = journals(), InMemorySaver()
     saver = JournalSaver(inner, journal)
     for thread in ("t", "u"):
@@ -459,11 +471,11 @@ def test_delete_thread_deletes_the_runs(journals: Journals) -> None:
     assert [run.run_id for run in journal.runs()] == ["u"]
     asyncio.run(saver.adelete_thread("u"))
     assert (journal.runs(), list(inner.list(None))) == ([], [])
-    saver.delete_thread("nobody's")
+    saver.delete_thread("unknown")
 
 
 def test_delete_thread_deletes_nothing_while_a_run_goes_on(journals: Journals) -> None:
-    """Neither the runs nor the checkpoints: the run would write both again."""
+    """Neither the runs nor the checkpoints are deleted, because the run would write both again."""
     journal, inner = journals(), InMemorySaver()
     config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
     inner.put(config, checkpoint(), {}, {})
@@ -474,7 +486,8 @@ def test_delete_thread_deletes_nothing_while_a_run_goes_on(journals: Journals) -
 
 
 def test_delete_thread_may_leave_the_runs(journals: Journals) -> None:
-    """With delete_runs=False, which `attach`, copies, pickles and LangGraph's own copies keep."""
+    """`delete_runs=False` keeps the runs. `attach`, copies, pickles and LangGraph's own copies of the saver keep this
+    option."""
     journal, inner = journals(), InMemorySaver()
     ended(journal, "r")
     saver = JournalSaver(inner, journal, delete_runs=False)

@@ -1,4 +1,4 @@
-"""System calls that fail, one at a time; `tests/storms/faults.py` has all of them at random."""
+"""System calls that fail, one at a time. `tests/storms/faults.py` makes all of them fail at random."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from langchain_runjournal import RunJournal, errors
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOMEM])
 def test_a_look_at_the_file_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """While it is opened, and when a transaction has ended: it is one of our errors each time, and goes by."""
+    """The call fails while the file is opened, and after a transaction. Each time, one of our errors is raised, and the
+    journal works again."""
     real, failing = Path.stat, False
 
     def stat(*args: Any, **kwargs: Any) -> os.stat_result:
@@ -22,7 +23,7 @@ def test_a_look_at_the_file_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise OSError(code, os.strerror(code))
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(Path, "stat", stat)  # of os, Python 3.10 would not notice
+    monkeypatch.setattr(Path, "stat", stat)  # `stat` of `Path`, because Python 3.10 would not notice a patched `os.stat`
     with RunJournal(tmp_path / "runs.db") as journal:
         failing = True
         with pytest.raises(errors.StoreFailed, match=os.strerror(code)):

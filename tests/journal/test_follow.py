@@ -1,4 +1,4 @@
-"""Followers: what is there, then live, each event once and in order, until the run has ended."""
+"""Followers: existing events, then live ones, each event once and in order, until the run has ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 
 
 def test_a_finished_run_is_shown_from_any_seq(journals: Journals) -> None:
-    """From memory, from the store, and after the end: at once, and it ends."""
+    """A follower that starts in memory, in the store, or after the end, gets its events at once, and ends."""
     journal = journals()
     for _ in range(5_000):
         journal.append(delta())
@@ -48,7 +48,7 @@ def test_a_finished_run_is_shown_from_any_seq(journals: Journals) -> None:
 
 
 def test_late_facts_are_for_those_who_come_back(journals: Journals) -> None:
-    """A follower leaves at the end; one that asks for what came after it gets it, and ends."""
+    """A follower ends at `run.end`. A follower that starts behind it gets the late events, and ends."""
     journal = journals()
     journal.append(delta())
     journal.append(end())
@@ -61,7 +61,7 @@ def test_late_facts_are_for_those_who_come_back(journals: Journals) -> None:
 
 @pytest.mark.parametrize("where", ["the same journal", "another journal"])
 def test_live(journals: Journals, where: str) -> None:
-    """Every follower sees every event, while four threads append and three follow from different places."""
+    """Every follower gets every event, while four threads append and three followers start at different places."""
     journal = journals()
     other = journal if where == "the same journal" else journals()
     journal.append(Event(run_id="r", kind="run.start"))
@@ -84,7 +84,8 @@ def test_live(journals: Journals, where: str) -> None:
 @pytest.mark.guarantee("follow here")
 @pytest.mark.parametrize("where", ["the same journal", "another journal"])
 def test_live_and_async(journals: Journals, where: str) -> None:
-    """Fifty followers in the loop that appends, each event at once: no busy waiting, none lost, all end."""
+    """Fifty followers on the loop that appends get each event at once: without busy waiting, without a loss, and all of
+    them end."""
     journal = journals()
     other = journal if where == "the same journal" else journals()
 
@@ -111,7 +112,7 @@ def test_live_and_async(journals: Journals, where: str) -> None:
 
 
 def test_appended_by_a_thread_followed_in_a_loop(journals: Journals) -> None:
-    """The loop is woken from outside, for one event at a time."""
+    """An appending thread wakes the loop, for one event at a time."""
     journal = journals()
     journal.append(delta())
     turn = threading.Semaphore(0)
@@ -136,7 +137,7 @@ def test_appended_by_a_thread_followed_in_a_loop(journals: Journals) -> None:
 
 
 def test_a_follower_that_leaves_leaves_nothing_behind(journals: Journals) -> None:
-    """Closed or cancelled in mid-wait, sync and async, on a run of ours and of another journal."""
+    """A follower is closed or cancelled while it waits, sync and async, on a run of this and of another journal."""
     journal, other = journals(), journals()
     journal.append(delta())
     journal.flush()
@@ -161,7 +162,8 @@ def test_a_follower_that_leaves_leaves_nothing_behind(journals: Journals) -> Non
 
 
 def test_a_slow_follower_catches_up(journals: Journals) -> None:
-    """It takes its time between events; the run goes on, is stored and tidied; it skips nothing."""
+    """The follower is slow between events. Meanwhile the run continues, is stored and tidied; the follower skips no
+    event."""
     journal = journals()
     follower = journal.follow("r")
     journal.append(delta())
@@ -181,7 +183,8 @@ def test_a_slow_follower_catches_up(journals: Journals) -> None:
 
 @pytest.mark.guarantee("seen elsewhere", "follow here")
 def test_nothing_is_shown_before_it_is_safe(db: Path) -> None:
-    """While the store is down, followers of this process see what the spool holds, and others see nothing of it."""
+    """While the store fails, followers of this process get the events that the spool holds, and other processes get none of
+    them."""
     store = FaultyStore(SqliteStore(db))
     with RunJournal(store) as journal, RunJournal(db) as other:
         journal.append(delta())
@@ -196,8 +199,9 @@ def test_nothing_is_shown_before_it_is_safe(db: Path) -> None:
 
 
 def test_a_run_that_is_claimed_is_followed_on(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The follower of the old owner's process sees what the new owner appends, though nobody tells it."""
-    monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_NAP", 0.05)
+    """A follower in the old owner's process gets the events that the new owner appends, without any message between the
+    two."""
+    monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_SLEEP", 0.05)
     old, new = journals(), journals()
     old.append(delta())
     old.flush()
@@ -215,7 +219,7 @@ def test_a_run_that_is_claimed_is_followed_on(journals: Journals, monkeypatch: p
 
 
 def test_a_pruned_run_is_gone_for_followers(journals: Journals) -> None:
-    """Followed from the start it is not found."""
+    """A follower that starts at the beginning raises `RunNotFound`."""
     journal, other = journals(), journals()
     journal.append(delta())
     journal.append(end())
@@ -237,7 +241,7 @@ with RunJournal(sys.argv[1]) as journal:
 
 @pytest.mark.guarantee("follow elsewhere")
 def test_from_another_process(journals: Journals, db: Path) -> None:
-    """Live, from where it left, to the end."""
+    """A follower in another process returns to its last seq, and follows the run live to its end."""
     journal = journals()
     for _ in range(10):
         journal.append(delta())

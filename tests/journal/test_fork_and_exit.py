@@ -1,4 +1,4 @@
-"""What a process does to its journals: forks, exits, fills the disk."""
+"""Journals in a process that forks, exits without closing them, or fills the disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EXITS = {
 
 @pytest.mark.parametrize("how", EXITS)
 def test_an_interpreter_that_exits_without_close(db: Path, how: str) -> None:
-    """Everything is stored; where Python runs its exit functions, the spool is gone as well."""
+    """All events are stored. Where Python runs its exit functions, the spool is deleted as well."""
     code = f"""
 import asyncio, os, sys, threading
 from langchain_runjournal import Event, RunJournal
@@ -68,7 +68,7 @@ for number in range(5000):
 
 
 def test_an_exception_that_ends_the_program(db: Path) -> None:
-    """The traceback is the program's, and the journal adds nothing to it."""
+    """The traceback is that of the program, and the journal adds nothing to it."""
     code = """
 import sys
 from langchain_runjournal import Event, RunJournal
@@ -84,7 +84,7 @@ raise RuntimeError("of the program")
 
 
 def test_sigterm_is_a_kill_like_any_other(db: Path) -> None:
-    """Python does not run exit functions for it: the spool has what was appended."""
+    """Python runs no exit functions after SIGTERM, so the spool holds the appended events."""
     code = """
 import os, signal, sys
 from langchain_runjournal import Event, RunJournal
@@ -106,11 +106,11 @@ def _too_long(*about: object) -> None:
 
 
 def in_child(work: Callable[[], None]) -> None:
-    """Fork, work, and leave as a forked worker does; the parent sees whether an assertion failed."""
+    """Fork, work, and leave as a forked worker does. The parent learns whether an assertion failed."""
     pid = os.fork()
     if pid == 0:
         code = 1
-        # One that hangs says where, and leaves. Not by `faulthandler`: its watchdog is a thread of the parent.
+        # A child that hangs prints its stack, and exits. Not by `faulthandler`, whose watchdog is a thread of the parent.
         signal.signal(signal.SIGALRM, _too_long)
         signal.alarm(30)
         try:
@@ -127,7 +127,8 @@ def in_child(work: Callable[[], None]) -> None:
 
 @posix
 def test_a_fork_in_mid_run(journals: Journals) -> None:
-    """The run stays the parent's; the child is refused, loudly, and can write runs of its own with the same object."""
+    """The parent keeps the run. The child's events of it are refused with an error, and the child can write its own runs
+    with the same object."""
     journal = journals()
     owner_id = journal.owner_id
     for number in range(100):
@@ -157,7 +158,7 @@ def test_a_fork_in_mid_run(journals: Journals) -> None:
 
 @posix
 def test_a_child_that_does_nothing_harms_nothing(journals: Journals, db: Path) -> None:
-    """It exits, by os._exit or by sys.exit, and the parent's spool, database and appends are as before."""
+    """The child exits, by `os._exit` or `sys.exit`. The parent's spool, database and appends are not affected."""
     journal = journals()
     journal.append(delta())
     spools = set(db.parent.glob("*-spool-*"))
@@ -176,7 +177,8 @@ def test_a_child_that_does_nothing_harms_nothing(journals: Journals, db: Path) -
 
 @posix
 def test_forks_while_threads_append_flush_and_read(journals: Journals) -> None:
-    """A child never inherits a lock that nobody will release: it can use the journal whenever the fork came."""
+    """The child never inherits a lock that no thread will release: it can use the journal, whatever the moment of the
+    fork."""
     journal = journals()
     stop = threading.Event()
 
@@ -215,7 +217,7 @@ def test_forks_while_threads_append_flush_and_read(journals: Journals) -> None:
 
 @posix
 def test_a_child_that_is_killed_is_recovered(journals: Journals) -> None:
-    """What it appended and never flushed is in its own spool."""
+    """The child's own spool holds the events that it appended and never flushed."""
     journal = journals()
     journal.append(delta())
 
@@ -230,7 +232,7 @@ def test_a_child_that_is_killed_is_recovered(journals: Journals) -> None:
 
 @posix
 def test_a_closed_journal_and_one_in_memory_are_forked_too(journals: Journals) -> None:
-    """Nothing to revive, nothing to fail."""
+    """A fork of a closed journal, or of one in memory, raises nothing."""
     closed, memory = journals(), journals(url=":memory:")
     closed.close()
     memory.append(delta())
@@ -248,7 +250,7 @@ def test_a_closed_journal_and_one_in_memory_are_forked_too(journals: Journals) -
 
 
 def test_spawned_processes_are_processes_like_any_other(db: Path) -> None:
-    """Each opens a journal of its own on the file."""
+    """Each spawned process opens a journal of its own on the file."""
     code = """
 import multiprocessing, sys
 from langchain_runjournal import Event, RunJournal
@@ -269,7 +271,8 @@ if __name__ == "__main__":
 
 @pytest.mark.guarantee("full disk")
 def test_a_database_that_may_not_grow(journals: Journals) -> None:
-    """`PRAGMA max_page_count`: the barrier names the file and says to free space; the rest waits, and is written then."""
+    """With `PRAGMA max_page_count`, the error of the barrier names the file and says to free space. Waiting events are
+    stored later."""
     journal = journals()
     journal.append(delta())
     journal.flush()
@@ -294,7 +297,7 @@ def test_a_database_that_may_not_grow(journals: Journals) -> None:
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A file system of 16 MB."""
+    """Mount a file system of 16 MB."""
     if os.name != "posix" or os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("mounting a small tmpfs needs root; max_page_count is tested above")
     with tempfile.TemporaryDirectory() as name:
@@ -308,7 +311,8 @@ def small_disk() -> Iterator[Path]:
 
 @pytest.mark.guarantee("full disk")
 def test_a_disk_that_is_full(small_disk: Path) -> None:
-    """The process is not killed (SIGBUS), the agent is not blocked, the barrier tells, and space brings it all back."""
+    """The process is not killed (SIGBUS), the agent does not block, the barrier raises, and once there is space, all events
+    are stored."""
     code = """
 import os, sys
 from langchain_runjournal import Event, RunJournal, errors
@@ -348,7 +352,8 @@ print(sorted(os.listdir(place)))
 
 @pytest.mark.guarantee("no memory-mapped file")
 def test_no_room_for_a_spool(small_disk: Path) -> None:
-    """The disk is full when the journal opens: it says that a kill would lose something, and works from memory."""
+    """If the disk is full when the journal opens, the journal warns that a kill would lose events, and works from
+    memory."""
     code = """
 import os, sys
 from langchain_runjournal import Event, RunJournal
@@ -373,7 +378,8 @@ with RunJournal(place + "/runs.db") as journal:
 @posix
 @pytest.mark.parametrize("how", ["inherited", "opened in the child"])
 def test_a_child_that_outlives_its_parent(db: Path, how: str) -> None:
-    """The parent closes first. What the child flushes from then on is in the file, not in a -wal that was deleted."""
+    """The parent closes first. Events that the child flushes after that are in the database file, not in a deleted -wal
+    file."""
     journal = RunJournal(db)
     journal.append(delta("parent"))
     journal.flush()
@@ -387,7 +393,7 @@ def test_a_child_that_outlives_its_parent(db: Path, how: str) -> None:
             for _ in range(10):
                 mine.append(delta("child"))
             mine.flush()
-            os.read(read, 1)  # until the parent has closed
+            os.read(read, 1)  # until the parent has closed its journal
             for _ in range(10):
                 mine.append(delta("child"))
             mine.flush()
@@ -398,7 +404,7 @@ def test_a_child_that_outlives_its_parent(db: Path, how: str) -> None:
     while not [one for one in journal.runs() if one.run_id == "child"]:
         threading.Event().wait(0.01)
     journal.close()
-    with RunJournal(db) as other:  # somebody else comes and goes
+    with RunJournal(db) as other:  # another journal opens and closes the file
         assert len(other.read("child")) == 10
     os.write(write, b"x")
     os.close(write)
@@ -409,7 +415,7 @@ def test_a_child_that_outlives_its_parent(db: Path, how: str) -> None:
 
 @posix
 def test_a_child_that_exits_beside_a_busy_appender(db: Path) -> None:
-    """The child inherits locks that nobody will release: its exit functions must not wait for them."""
+    """The child inherits locks that no thread will release. Its exit functions must not wait for them."""
     code = """
 import os, sys, threading
 from langchain_runjournal import Event, RunJournal
@@ -434,7 +440,7 @@ print("done")
 
 @posix
 def test_a_grandchild_does_not_take_the_run(journals: Journals) -> None:
-    """Nor does any child of a child that has not used the journal."""
+    """A child of a child that has not used the journal does not own the run either."""
     journal = journals()
     journal.append(delta())
 
@@ -451,8 +457,8 @@ def test_a_grandchild_does_not_take_the_run(journals: Journals) -> None:
 
 @posix
 def test_a_program_that_replaces_itself(db: Path) -> None:
-    """After an exec it is the same process, and another program: what the first one left is brought in, and its runs can be
-    claimed."""
+    """After an `exec`, the process runs another program. The new program imports the spool of the first one, and can claim
+    its runs."""
     code = """
 import os, sys
 from langchain_runjournal import Event, RunJournal
@@ -469,8 +475,8 @@ print(len(journal.read("r")), journal.claim("r"))
 
 @pytest.mark.parametrize("verb", ["close", "flush"])
 def test_a_signal_handler_that_closes_or_flushes(db: Path, verb: str) -> None:
-    """It may come in the middle of an append, which holds what the writer needs: a close waits in a thread of its own, a
-    flush says that it cannot."""
+    """The signal may interrupt an append, which holds a lock that the writer needs. So `close` waits on another thread, and
+    `flush` raises `WouldDeadlock`."""
     code = f"""
 import os, signal, sys, threading
 from langchain_runjournal import Event, RunJournal, errors
@@ -488,7 +494,7 @@ for turn in range(30):
     timer.start()
     for number in range(20_000):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={{"text": "x"}}))
-    timer.join()  # late, it would find a journal that is closed
+    timer.join()  # a late timer would find a closed journal
     journal.close()
 print("done")
 """
@@ -501,7 +507,8 @@ print("done")
 @pytest.mark.guarantee("deleted database")
 @pytest.mark.parametrize("what", ["deleted", "replaced"])
 def test_a_database_that_is_gone(db: Path, what: str) -> None:
-    """A write into a deleted file succeeds, and is gone: the barrier must not call that durable. The spool stays."""
+    """A write into a deleted file succeeds, and its data is lost. The barrier must not call that durable, and the spool
+    stays."""
     journal = RunJournal(db)
     journal.append(delta())
     journal.flush()
@@ -519,7 +526,7 @@ def test_a_database_that_is_gone(db: Path, what: str) -> None:
 
 @posix
 def test_a_child_finds_what_its_dead_parent_left(db: Path) -> None:
-    """The owners that it remembers from before the fork are the parent's, and may be dead."""
+    """The owners that the child remembers from before the fork are the parent's, and may be dead."""
     code = """
 import os, sys, signal
 from langchain_runjournal import Event, RunJournal

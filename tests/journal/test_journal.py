@@ -1,4 +1,4 @@
-"""RunJournal: append, flush, read, stop, prune, close."""
+"""`RunJournal`: append, flush, read, stop, prune, and close."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def end(run_id: str = "r", **data: object) -> Event:
 
 
 def stored(db: Path, run_id: str = "r") -> list[int]:
-    """What another process would read."""
+    """Return the events that another process would read."""
     store = SqliteStore(db)
     try:
         return [event.seq for event in store.read(run_id, 0, None)]
@@ -49,7 +49,7 @@ def stored(db: Path, run_id: str = "r") -> list[int]:
 
 
 def test_an_event_is_numbered_and_stamped(journals: Journals) -> None:
-    """seq 1, 2, 3; the wall clock of the append, or the `at` that was given."""
+    """An event has seq 1, 2, 3 and so on, and the wall clock of the append, or the given `at`."""
     clock = FakeClock(wall=1_700_000_000.5)
     journal = journals(clock=clock)
     journal.append(start(thread_id="t"))
@@ -64,7 +64,7 @@ def test_an_event_is_numbered_and_stamped(journals: Journals) -> None:
 
 @pytest.mark.guarantee("flush")
 def test_a_flush_makes_it_durable_for_others(journals: Journals, db: Path) -> None:
-    """When it returns, another process can read all that was appended before."""
+    """When `flush` returns, another process can read all events that were appended before."""
     journal = journals()
     for count in range(1, 20):
         journal.append(delta())
@@ -73,7 +73,7 @@ def test_a_flush_makes_it_durable_for_others(journals: Journals, db: Path) -> No
 
 
 def test_a_flush_does_not_return_because_another_one_did(journals: Journals, db: Path) -> None:
-    """Many threads append and flush at once: what each appended is there when its own flush returns."""
+    """Many threads append and flush at once. When the flush of a thread returns, the events of that thread are stored."""
     journal = journals()
     failed: list[str] = []
 
@@ -96,7 +96,7 @@ def test_a_flush_does_not_return_because_another_one_did(journals: Journals, db:
 
 @pytest.mark.guarantee("append never waits")
 def test_threads_append_to_one_run(journals: Journals) -> None:
-    """No gap, nothing lost, and each thread's events in its order."""
+    """The run has no gap and no loss, and the events of each thread are in order."""
     journal = journals()
 
     def work(number: int) -> None:
@@ -117,7 +117,7 @@ def test_threads_append_to_one_run(journals: Journals) -> None:
 
 @pytest.mark.guarantee("append never waits")
 def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever it is given; the next barrier tells, once."""
+    """`append` raises for no argument. The next barrier raises once."""
     journal = journals()
 
     class Liar:
@@ -137,7 +137,7 @@ def test_append_never_raises(journals: Journals, caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("odd", [{"run_id": "x"}, None, Event])
 def test_append_says_what_it_takes(odd: object, journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
-    """What is no Event is named in the log, and the next barrier gives no advice about disks."""
+    """The log names an object that is not an `Event`, and the error of the next barrier gives no advice about disks."""
     journal = journals()
     journal.append(odd)
     [record] = [record for record in caplog.records if record.name == "langchain_runjournal"]
@@ -152,7 +152,7 @@ def test_append_says_what_it_takes(odd: object, journals: Journals, caplog: pyte
 
 
 def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> None:
-    """An event is taken as it is at the moment of the append."""
+    """The journal keeps an event as it was at the moment of the append."""
     journal = journals()
     data = {"arguments": {"path": "/tmp"}}
     journal.append(Event(run_id="r", kind="tool.start", data=data))
@@ -161,7 +161,8 @@ def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> No
 
 
 def test_an_append_inside_an_append(journals: Journals) -> None:
-    """A finaliser, or a signal handler, that appends in the middle of an append of its own thread: no deadlock, no loss."""
+    """A finalizer or a signal handler that interrupts an append of its own thread, and appends, causes neither a deadlock
+    nor a loss."""
     journal = journals()
     appender = core_of(journal).appender
     place = appender._place
@@ -178,7 +179,7 @@ def test_an_append_inside_an_append(journals: Journals) -> None:
 
 
 def test_events_of_many_calls_keep_their_call(journals: Journals, db: Path) -> None:
-    """Interleaved calls, no call, odd names: read from memory, from the store, and from any seq on."""
+    """Interleaved calls, no call, and odd names are read correctly from memory, from the store, and from any seq."""
     journal = journals()
     calls = [None, "a", "a", "b", "a", None, "ü,\"'\n", "b", "b"]
     for number, call in enumerate(calls * 50):
@@ -214,7 +215,7 @@ def test_full_durability(journals: Journals, db: Path) -> None:
 
 
 def test_the_twins_do_the_same(journals: Journals) -> None:
-    """Every async twin, on a journal that is an async context manager."""
+    """Every asynchronous method works, on a journal that is an async context manager."""
 
     async def main() -> None:
         async with journals() as journal:
@@ -237,7 +238,7 @@ def test_the_twins_do_the_same(journals: Journals) -> None:
 
 
 def test_a_cancelled_aflush_harms_nobody(db: Path) -> None:
-    """Neither the writer nor the other barriers, whether it is cancelled before or while its batch is under way."""
+    """The writer and the other barriers work, whether `aflush` is cancelled before its batch or during it."""
     store = FaultyStore(SqliteStore(db))
     writing, go_on = threading.Event(), threading.Event()
     append = store.inner.append
@@ -274,7 +275,7 @@ def test_a_cancelled_aflush_harms_nobody(db: Path) -> None:
 
 
 def test_a_loop_that_is_gone_harms_nobody(journals: Journals) -> None:
-    """Its barrier and its follower are forgotten."""
+    """The writer forgets a barrier and a follower of a closed loop."""
     journal = journals()
     journal.append(start())
 
@@ -304,7 +305,8 @@ def test_a_loop_that_is_gone_harms_nobody(journals: Journals) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("kind", [SqliteStore, MemoryStore])
 def test_a_store_that_fails_once(db: Path, when: str, kind: type, caplog: pytest.LogCaptureFixture) -> None:
-    """Before or after it committed: the barrier says so, nothing is lost, nothing doubled, no gap."""
+    """The store fails before or after it has committed. The barrier raises, and the run has no loss, no duplicate and no
+    gap."""
     store = FaultyStore(kind(db) if kind is SqliteStore else kind())
     with RunJournal(store) as journal:
         journal.append(start())
@@ -327,7 +329,7 @@ def test_a_store_that_fails_once(db: Path, when: str, kind: type, caplog: pytest
 
 
 def test_every_barrier_hears_of_the_failure(db: Path) -> None:
-    """Not only the first; each with an exception of its own."""
+    """All barriers raise, not only the first, and each with an exception of its own."""
     store = FaultyStore(SqliteStore(db))
     with RunJournal(store) as journal:
         journal.append(start())
@@ -356,9 +358,9 @@ def test_every_barrier_hears_of_the_failure(db: Path) -> None:
 
 
 def test_reads_work_while_writes_fail(db: Path) -> None:
-    """What is here can be read and followed, and the barrier still has the failure to tell."""
-    store = FaultyStore(SqliteStore(db))
-    with RunJournal(store, busy_timeout=1) as journal:
+    """Events in memory can be read and followed, and the barrier raises the error of the store."""
+    store = FaultyStore(SqliteStore(db, busy_timeout=1))
+    with RunJournal(store) as journal:
         journal.append(start())
         journal.flush()
         store.fail(times=1_000)
@@ -375,7 +377,7 @@ def test_reads_work_while_writes_fail(db: Path) -> None:
 
 
 def test_a_flush_may_have_enough(db: Path) -> None:
-    """`FlushTimeout` is a TimeoutError, and loses nothing."""
+    """`FlushTimeout` is a `TimeoutError`, and loses nothing."""
     store = FaultyStore(SqliteStore(db))
     go_on = threading.Event()
     append = store.inner.append
@@ -398,7 +400,7 @@ def test_a_flush_may_have_enough(db: Path) -> None:
 
 
 def fill(journal: RunJournal, megabytes: int, run_id: str = "r") -> int:
-    """Append that much text in small pieces; returns how many."""
+    """Append so many megabytes of text in small pieces. Return the number of events."""
     count = megabytes * 10_000
     for number in range(count):
         journal.append(delta(f"{number:08d}" * 12, run_id=run_id))
@@ -407,7 +409,7 @@ def fill(journal: RunJournal, megabytes: int, run_id: str = "r") -> int:
 
 @pytest.mark.guarantee("overload")
 def test_pressure_merges_and_loses_nothing(db: Path) -> None:
-    """A store that stalls: the spool fills, adjacent deltas of a call merge in memory, and all the text arrives."""
+    """While a store stalls, the spool fills, adjacent deltas of a call are merged in memory, and all the text arrives."""
     store = FaultyStore(SqliteStore(db))
     with RunJournal(store, spool_limit=8 << 20) as journal:
         journal.append(start())
@@ -419,7 +421,7 @@ def test_pressure_merges_and_loses_nothing(db: Path) -> None:
             with pytest.raises(errors.WriteFailed, match="wait") as caught:
                 journal.flush()
             assert caught.value.lost == 0
-        # What had merged is one large event now, which may have a file of its own.
+        # The merged deltas are one large event now, which may have a spool file of its own.
         assert sum(path.stat().st_size for path in db.parent.glob("*-spool-*")) <= 16 << 20
         store.fail(times=0)
         journal.flush()
@@ -435,7 +437,8 @@ def test_pressure_merges_and_loses_nothing(db: Path) -> None:
 
 @pytest.mark.guarantee("overload")
 def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Far beyond the limits memory does not grow: events are dropped, counted, told by the barrier and in the run."""
+    """Far beyond the limits, memory does not grow: the journal drops events and counts them, the barrier raises, and the
+    run says so."""
     store = FaultyStore(SqliteStore(db))
     with RunJournal(store, spool_limit=8 << 20) as journal:
         journal.append(start())
@@ -451,7 +454,7 @@ def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> Non
         run = journal.run("r")
         assert 0 < run.lost == caught.value.lost < count
         assert run.status == "failed"
-        # Each gap in the text is where a `run.lost` stands, and as wide as that says.
+        # Each gap in the text is where a `run.lost` stands, and as long as its count says.
         expected = gaps = 0
         for event in journal.read("r"):
             if event.kind == "run.lost":
@@ -468,7 +471,7 @@ def test_what_is_lost_is_said(db: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 @pytest.mark.guarantee("in memory")
 def test_a_journal_in_memory_is_bounded_too() -> None:
-    """Without a spool the number of waiting events is limited, and then they merge."""
+    """Without a spool, the number of waiting events is limited, and beyond that they are merged."""
     store = FaultyStore(MemoryStore())
     with RunJournal(store) as journal:
         core_of(journal).appender._room = 1_000
@@ -485,7 +488,8 @@ def test_a_journal_in_memory_is_bounded_too() -> None:
 
 @pytest.mark.guarantee("append never waits")
 def test_a_database_locked_by_somebody_else(db: Path, journals: Journals) -> None:
-    """The agent goes on, the barrier names the file and what to do, and all is written when the lock is gone."""
+    """The agent continues, the error of the barrier names the file and what to do, and all events are stored after the lock
+    is released."""
     journal = journals(busy_timeout=0.2)
     journal.append(start())
     journal.flush()
@@ -506,7 +510,7 @@ def test_a_database_locked_by_somebody_else(db: Path, journals: Journals) -> Non
 
 
 def test_runs_are_found(journals: Journals) -> None:
-    """By thread and status, newest first, at once after the append."""
+    """`runs` finds runs by thread and status, newest first, at once after the append."""
     journal = journals()
     for number in range(60):
         journal.append(start(f"r{number}", thread_id="even" if number % 2 == 0 else "odd"))
@@ -519,16 +523,16 @@ def test_runs_are_found(journals: Journals) -> None:
 
 
 def test_bad_questions_get_clear_answers(journals: Journals) -> None:
-    """Every reader checks what it is given."""
+    """Every method that reads checks its arguments."""
     journal = journals()
     for ask in (
-        lambda: journal.run("nobody"),
-        lambda: journal.read("nobody"),
-        lambda: journal.stop("nobody"),
-        lambda: journal.claim("nobody"),
-        lambda: next(iter(journal.follow("nobody"))),
+        lambda: journal.run("missing"),
+        lambda: journal.read("missing"),
+        lambda: journal.stop("missing"),
+        lambda: journal.claim("missing"),
+        lambda: next(iter(journal.follow("missing"))),
     ):
-        with pytest.raises(errors.RunNotFound, match=r"'nobody'.*journal\.runs\(\)"):
+        with pytest.raises(errors.RunNotFound, match=r"'missing'.*journal\.runs\(\)"):
             ask()
     for wrong in (
         lambda: journal.run(""),
@@ -550,7 +554,7 @@ def test_bad_questions_get_clear_answers(journals: Journals) -> None:
 
 
 def test_reading_spans_the_store_and_memory(db: Path) -> None:
-    """Part of a run stored, part not: one answer, for any `after` and `limit`."""
+    """For a run that is partly stored, the result is the same for any `after` and `limit`."""
     store = FaultyStore(SqliteStore(db))
     with RunJournal(store) as journal:
         for _ in range(10):
@@ -569,7 +573,7 @@ def test_reading_spans_the_store_and_memory(db: Path) -> None:
 
 
 def test_a_stop_in_the_same_process_is_seen_at_once(journals: Journals) -> None:
-    """The owner is called before `stop` returns; the run has the event, once; twice is the same as once."""
+    """The callback is called before `stop` returns, and the run has one `run.stop`. `stop` is idempotent."""
     journal = journals()
     journal.append(start())
     calls: list[str] = []
@@ -588,7 +592,7 @@ def test_a_stop_in_the_same_process_is_seen_at_once(journals: Journals) -> None:
 
 
 def test_a_stop_for_an_ended_run_says_so(journals: Journals) -> None:
-    """It is returned as it ended; nothing is asked, nothing called."""
+    """`stop` returns the ended run, stores no request, and calls no callback."""
     journal = journals()
     journal.append(start())
     journal.append(end())
@@ -599,7 +603,7 @@ def test_a_stop_for_an_ended_run_says_so(journals: Journals) -> None:
 
 
 def test_a_callback_that_fails_stops_nobody_else(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and the next one is called."""
+    """The journal logs the error, and calls the next callback."""
     journal = journals()
     journal.append(start())
     calls: list[str] = []
@@ -614,7 +618,8 @@ def test_a_callback_that_fails_stops_nobody_else(journals: Journals, caplog: pyt
 
 
 def test_prune_by_age_and_number(journals: Journals) -> None:
-    """Seconds or a timedelta; both conditions when both are given; a wall clock that was set back prunes less, not more."""
+    """`older_than` is seconds or a timedelta. With both conditions, both must hold. A wall clock that was set back prunes
+    less, not more."""
     clock = FakeClock(wall=1_700_000_000.0)
     journal = journals(clock=clock)
     for number in range(6):
@@ -651,7 +656,7 @@ def test_what_is_older_than_a_long_time_is_not_everything(journals: Journals, ag
 
 @pytest.mark.guarantee("close")
 def test_close_drains_and_leaves_nothing_behind(db: Path) -> None:
-    """All is stored, the spool and the files of SQLite are gone, and closing twice is fine."""
+    """All events are stored, the spool and the extra files of SQLite are deleted, and closing twice is harmless."""
     journal = RunJournal(db)
     for _ in range(5_000):
         journal.append(delta())
@@ -663,7 +668,8 @@ def test_close_drains_and_leaves_nothing_behind(db: Path) -> None:
 
 
 def test_close_while_others_append(db: Path) -> None:
-    """What was appended before the close is there; what came after it was refused, counted, and is told."""
+    """Events from before the close are stored. Later ones are refused and counted, and the next call raises their
+    number."""
     journal = RunJournal(db)
     begun = threading.Barrier(5)
     closed = threading.Event()
@@ -698,7 +704,7 @@ def test_close_while_others_append(db: Path) -> None:
 
 
 def test_a_closed_journal_says_so(db: Path) -> None:
-    """Every verb; append stays silent, but is counted."""
+    """Every method raises `JournalClosed`. `append` does not raise, but its events are counted."""
     journal = RunJournal(db)
     journal.append(start())
     journal.close()
@@ -724,7 +730,7 @@ def test_a_closed_journal_says_so(db: Path) -> None:
 
 
 def test_a_close_that_cannot_store_keeps_the_spool(db: Path) -> None:
-    """It raises, and the next journal on the file brings in what was left."""
+    """`close` raises, and the next journal on the file imports the spool."""
     store = FaultyStore(SqliteStore(db))
     journal = RunJournal(store)
     journal.append(start())
@@ -741,7 +747,7 @@ def test_a_close_that_cannot_store_keeps_the_spool(db: Path) -> None:
 
 @pytest.mark.guarantee("in memory")
 def test_what_a_close_in_memory_could_not_store_is_lost_and_said() -> None:
-    """There is no spool to keep it in: the error counts it as lost."""
+    """Without a spool, the events cannot be kept, so the error counts them as lost."""
     store = FaultyStore(MemoryStore())
     journal = RunJournal(store)
     for _ in range(3):
@@ -753,7 +759,7 @@ def test_what_a_close_in_memory_could_not_store_is_lost_and_said() -> None:
 
 
 def test_close_is_the_last_barrier(db: Path) -> None:
-    """What no flush has told, it tells: events that were refused do not pass in silence."""
+    """`close` raises what no flush has raised: refused events never pass unnoticed."""
     with RunJournal(db) as other:
         other.append(delta())
         other.flush()
@@ -766,7 +772,7 @@ def test_close_is_the_last_barrier(db: Path) -> None:
 
 
 def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
-    """Without close(), as in a notebook: what it held is stored, its thread ends, its spool goes."""
+    """Without `close`, as in a notebook: all events are stored, the writer thread ends, and the spool is deleted."""
     journal = RunJournal(db)
     journal.append(start())
     thread, gone = core_of(journal).writer._thread, weakref.ref(journal)
@@ -780,8 +786,9 @@ def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
 
 
 def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old lanes are forgotten; a late event for one that was forgotten is refused loudly, never misplaced."""
-    monkeypatch.setattr("langchain_runjournal.journal.append._KEPT_LANES", 5)
+    """The journal forgets old run buffers. It refuses a late event of a forgotten run with an error, and never stores it at
+    a wrong place."""
+    monkeypatch.setattr("langchain_runjournal.journal.append._KEPT_BUFFERS", 5)
     journal = journals()
     for number in range(20):
         journal.append(start(f"r{number}"))
@@ -798,7 +805,7 @@ def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monke
 
 
 def test_wall_clocks_that_jump_break_nothing(journals: Journals) -> None:
-    """Backwards by years in mid-run: order, following, listing and leases go on."""
+    """The wall clock jumps back by years during a run. Order, following, listing and leases still work."""
     clock = FakeClock(wall=1_700_000_000.0)
     journal = journals(clock=clock)
     journal.append(start())
@@ -817,7 +824,7 @@ def test_wall_clocks_that_jump_break_nothing(journals: Journals) -> None:
 
 
 def test_time_is_taken_from_the_system(journals: Journals) -> None:
-    """Without a clock of its own a journal stamps with the time of day."""
+    """Without a `clock` argument, a journal stamps events with the time of day."""
     journal = journals()
     before = time.time()
     journal.append(start())
@@ -829,7 +836,7 @@ def test_time_is_taken_from_the_system(journals: Journals) -> None:
 
 @pytest.mark.guarantee("close")
 def test_close_stores_what_waits_in_the_overflow(db: Path) -> None:
-    """Everything that was accepted before the close, also what had no room in the spool."""
+    """`close` stores all events that were accepted before it, also those for which the spool had no room."""
     store = FaultyStore(SqliteStore(db))
     journal = RunJournal(store, spool_limit=8 << 20)
     journal.append(start())
@@ -861,7 +868,7 @@ def test_close_stores_what_waits_in_the_overflow(db: Path) -> None:
     ids=range(9),
 )
 def test_an_odd_event_blocks_nobody(db: Path, odd: Event) -> None:
-    """Not the other runs, not the next open, and not itself: whatever JSON can hold is stored."""
+    """An odd event disturbs neither other runs nor the next open, and is itself stored: any JSON can be."""
     with RunJournal(db) as journal:
         journal.append(odd)
         journal.append(start("good"))
@@ -874,7 +881,7 @@ def test_an_odd_event_blocks_nobody(db: Path, odd: Event) -> None:
 
 
 def test_a_run_that_the_store_cannot_take_is_set_aside(db: Path) -> None:
-    """The others are stored, and the barrier says which run it was."""
+    """The other runs are stored, and the error of the barrier names the run."""
     inner = SqliteStore(db)
     store = FaultyStore(inner)
 
@@ -900,7 +907,7 @@ def test_a_run_that_the_store_cannot_take_is_set_aside(db: Path) -> None:
 
 
 def test_messages_are_kept_as_langchain_writes_them(journals: Journals) -> None:
-    """By LangChain's own dicts, wherever they stand in the data, and back again."""
+    """Messages anywhere in the data are written as LangChain's own dicts, and read back as messages."""
     from langchain_core.messages import AIMessage, HumanMessage, messages_from_dict
 
     messages = [
@@ -917,7 +924,8 @@ def test_messages_are_kept_as_langchain_writes_them(journals: Journals) -> None:
 
 @pytest.mark.parametrize("what", ["exit", "cancelled", "flush", "run", "close"])
 def test_a_stop_callback_cannot_end_the_writer(journals: Journals, what: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is called in the writer's thread when the stop comes from elsewhere, whatever it does there."""
+    """For a stop from another process, the writer thread calls the callback, which may do anything, also raise
+    `SystemExit`."""
     journal, other = journals(), journals()
     journal.append(start())
     journal.flush()
@@ -947,7 +955,7 @@ def test_a_stop_callback_cannot_end_the_writer(journals: Journals, what: str, ca
 
 
 def test_an_errand_that_fails_keeps_nobody_waiting(journals: Journals) -> None:
-    """A loop that closes while it is being woken."""
+    """A loop closes while the writer thread wakes it."""
     journal = journals()
     journal.append(start())
     core_of(journal).duties.errands.append(lambda: 1 / 0)
@@ -956,7 +964,7 @@ def test_an_errand_that_fails_keeps_nobody_waiting(journals: Journals) -> None:
 
 
 def test_times_that_no_clock_can_tell(journals: Journals) -> None:
-    """For ever is for ever, and what is no number is refused."""
+    """Infinity means for ever, and a value that is not a number is refused."""
     journal = journals()
     journal.append(start())
     journal.flush(timeout=float("inf"))
@@ -969,7 +977,7 @@ def test_times_that_no_clock_can_tell(journals: Journals) -> None:
 
 
 def test_readers_do_not_wait_for_a_lock(db: Path, journals: Journals) -> None:
-    """While the writer waits for another process's lock, what is stored can be read, from this process too."""
+    """While the writer waits for another process's lock, stored events can be read, from this process too."""
     journal = journals(busy_timeout=600)
     journal.append(start("done"))
     journal.append(end("done"))
@@ -989,9 +997,9 @@ def test_readers_do_not_wait_for_a_lock(db: Path, journals: Journals) -> None:
 
 
 def test_what_only_memory_has_is_found(db: Path) -> None:
-    """A run that was appended while nothing can be stored exists, as far as this process can tell."""
-    store = FaultyStore(SqliteStore(db))
-    with RunJournal(store, busy_timeout=0.2) as journal:
+    """A run that was appended while the store fails exists for the readers of this process."""
+    store = FaultyStore(SqliteStore(db, busy_timeout=0.2))
+    with RunJournal(store) as journal:
         store.fail(times=1_000_000)
         journal.append(start("new", thread_id="t"))
         assert (journal.run("new").thread_id, journal.run("new").owner) == ("t", journal.owner_id)
@@ -1000,7 +1008,8 @@ def test_what_only_memory_has_is_found(db: Path) -> None:
 
 
 def test_a_pruned_run_is_gone_here_as_well(journals: Journals) -> None:
-    """For the journal that wrote it, too: neither found, nor followed for ever, nor begun again by a late event."""
+    """In the journal that wrote it, a pruned run is not found, not followed for ever, and not begun again by a late
+    event."""
     journal, other = journals(), journals()
     for run_id, pruner in (("a", journal), ("b", other)):
         journal.append(start(run_id))
@@ -1017,7 +1026,7 @@ def test_a_pruned_run_is_gone_here_as_well(journals: Journals) -> None:
 
 
 def test_complaints_do_not_swallow_each_other(journals: Journals) -> None:
-    """One at a barrier, until all have been told."""
+    """Each barrier raises one error, until all errors were raised."""
     journal, other = journals(), journals()
     other.append(delta())
     other.flush()
@@ -1031,7 +1040,7 @@ def test_complaints_do_not_swallow_each_other(journals: Journals) -> None:
 
 
 def test_a_mark_that_was_changed_after_it_was_made(db: Path) -> None:
-    """No Event would accept it; the journal takes it, in the overflow as well, and so does a recovery."""
+    """No `Event` would accept such data. The journal takes it, also in the overflow, and so does an import of its spool."""
     store = FaultyStore(MemoryStore())
     for target in (db, store):
         with RunJournal(target) as journal:
@@ -1054,7 +1063,7 @@ def test_a_mark_that_was_changed_after_it_was_made(db: Path) -> None:
 
 
 def test_two_writers_do_not_tell_each_other_of_the_same_runs_for_ever(journals: Journals) -> None:
-    """A prune, or a claim, makes everybody look again: once."""
+    """A prune, or a claim, makes every other journal look for stop requests again, once."""
     journal, other = journals(), journals()
     for one in (journal, other):
         one.append(start(one.owner_id))
@@ -1076,7 +1085,7 @@ def test_two_writers_do_not_tell_each_other_of_the_same_runs_for_ever(journals: 
 
 
 def test_a_spool_file_that_cannot_be_deleted(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is logged, and keeps no barrier waiting."""
+    """The journal logs the error, and no barrier waits for the file."""
     journal = journals()
     journal.append(delta())
 
@@ -1094,7 +1103,8 @@ def test_a_spool_file_that_cannot_be_deleted(journals: Journals, monkeypatch: py
 
 
 def test_a_signal_handler_in_the_middle_of_a_transaction(journals: Journals) -> None:
-    """Another transaction of the same thread would end the one that it has interrupted: refused, and nothing is harmed."""
+    """Another transaction of the same thread would end the one that the handler interrupted. So it is refused, and the
+    first one is intact."""
     journal = journals()
     journal.append(start())
     journal.append(end())
@@ -1111,7 +1121,7 @@ def test_a_signal_handler_in_the_middle_of_a_transaction(journals: Journals) -> 
 
 
 def test_cancelling_aclose_does_not_block_the_loop(db: Path) -> None:
-    """The journal goes on closing in its thread."""
+    """The close continues in its thread."""
     store = FaultyStore(SqliteStore(db))
     go_on = threading.Event()
     append = store.inner.append
@@ -1143,7 +1153,7 @@ def test_cancelling_aclose_does_not_block_the_loop(db: Path) -> None:
 
 @pytest.mark.parametrize("depth", [50, 101, 990, 1_490, 1_494, 5_000])
 def test_data_of_any_depth_can_be_read_back(journals: Journals, depth: int) -> None:
-    """What is nested too deeply for some reader's stack is cut, and shown as its repr."""
+    """Data that is nested too deeply for the stack of some reader is cut, and shown as its repr."""
     journal = journals()
     data: dict = {}
     for _ in range(depth):

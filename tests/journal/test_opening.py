@@ -1,4 +1,4 @@
-"""Opening a journal: what works, and an error of its own for everything that does not."""
+"""Opening a journal: what works, and a separate error for everything that does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from langchain_runjournal.stores.sqlite.database_file import _fill as _sqlite_ma
 
 
 def test_every_way_to_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative path, a Path, a URL, a name with a space: one file, whatever the process does to its directory."""
+    """A relative path, a `Path`, a URL and a name with a space name one file, also after the process has changed its
+    directory."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "my runs.db"
     with RunJournal("my runs.db") as journal:
@@ -38,7 +39,7 @@ def test_every_way_to_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
-    """Whatever the file is called; and a Path is a path, whatever it looks like."""
+    """The file may have any name. A `Path` is always a path, also if it looks like a URL."""
     for name in ("a%20b.db", "x:1.db", "ü[1].db", "what?#.db"):
         with RunJournal(tmp_path / name) as journal, RunJournal(journal.url) as again:
             assert core_of(again).store.path == tmp_path / name
@@ -46,7 +47,7 @@ def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
 
 
 def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes no file, and the store can be given as well."""
+    """A journal in memory makes no file. The store can be passed as an object as well."""
     monkeypatch.chdir(tmp_path)
     with RunJournal(":memory:") as journal:
         journal.append(Event(run_id="r", kind="run.start"))
@@ -65,7 +66,7 @@ def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("sqlite://runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:///", errors.UnknownStore, "three slashes"),
-        ("sqlite:///x.db?mode=ro", errors.UnknownStore, "nothing more"),
+        ("sqlite:///x.db?mode=ro", errors.UnknownOption, "synchronous"),
         ("file:runs.db", errors.UnknownStore, "'file'"),
         ("", errors.InvalidArgument, "a path"),
         ("a\0b", errors.InvalidArgument, "a path"),
@@ -75,7 +76,7 @@ def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_what_is_no_name_of_a_journal(url: object, error: type[Exception], says: str) -> None:
-    """Each is refused with what to write instead."""
+    """The error for each says what to write instead."""
     with pytest.raises(error, match=says):
         RunJournal(url)
 
@@ -85,21 +86,21 @@ def test_what_is_no_name_of_a_journal(url: object, error: type[Exception], says:
     [("lease", 0), ("lease", "15"), ("busy_timeout", -1), ("spool_limit", None), ("synchronous", "off")],
 )
 def test_options_are_checked(db: Path, option: str, value: object) -> None:
-    """A wrong option names itself, and leaves no file behind."""
+    """The error for a wrong option names the option, and no file is left behind."""
     with pytest.raises(errors.InvalidArgument, match=option):
         RunJournal(db, **{option: value})
     assert not db.exists()
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
-    """With the path of a file in it as advice."""
+    """The error suggests the path of a file in the directory."""
     with pytest.raises(errors.StoreIsDirectory, match=r"runs\.db"):
         RunJournal(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_is_missing(tmp_path: Path) -> None:
-    """It is not made: a misspelt path should not become a place for data."""
+    """The directory is not created: a misspelt path must not become a place for data."""
     with pytest.raises(errors.StoreNotWritable, match="does not exist"):
         RunJournal(tmp_path / "nowhere" / "runs.db")
     file = tmp_path / "file"
@@ -111,7 +112,7 @@ def test_a_directory_that_is_missing(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("what", ["directory", "file"])
 def test_a_place_that_may_not_be_written(tmp_path: Path, what: str) -> None:
-    """As a user who is not root, in a process of its own."""
+    """A user who is not root, in another process, gets an error."""
     place = tmp_path / "place"
     place.mkdir()
     db = place / "runs.db"
@@ -124,7 +125,7 @@ def test_a_place_that_may_not_be_written(tmp_path: Path, what: str) -> None:
 import os, sys
 from langchain_runjournal import RunJournal, errors
 RunJournal(":memory:").close()
-import langchain_runjournal.stores.sqlite  # now: this Python may be where only root can read
+import langchain_runjournal.stores.sqlite  # before the user changes: only root may be able to read it
 langchain_runjournal.stores.sqlite.database_file._migrations()
 for path in ({str(tmp_path)!r},):
     while path != "/" and os.getuid() == 0:
@@ -143,7 +144,7 @@ except errors.StoreNotWritable as exc:
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
-    """It stays as it is."""
+    """The error is clear, and the file stays as it is."""
     for content in (b"dear diary\n" * 100, b"x", b"SQLite format 3\x00" + b"garbage" * 1000):
         path = tmp_path / "notes.txt"
         path.write_bytes(content)
@@ -153,7 +154,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_database_of_somebody_else(tmp_path: Path) -> None:
-    """For example the one of a LangGraph checkpointer: its tables are named, and it stays as it is."""
+    """The database of a LangGraph checkpointer, for example: the error names its tables, and the database stays as it
+    is."""
     path = tmp_path / "app.db"
     con = sqlite3.connect(path)
     con.execute("CREATE TABLE checkpoints (thread_id TEXT)")
@@ -166,7 +168,7 @@ def test_a_database_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_the_future(db: Path) -> None:
-    """A newer schema is not touched."""
+    """A journal with a newer schema stays as it is."""
     RunJournal(db).close()
     con = sqlite3.connect(db)
     con.execute("INSERT INTO migrations (version, name, at) VALUES (99, 'later', 'then')")
@@ -179,7 +181,7 @@ def test_a_journal_of_the_future(db: Path) -> None:
 
 
 def test_a_journal_that_is_damaged(db: Path) -> None:
-    """Pages overwritten in the middle: said, not crashed over."""
+    """Pages in the middle are overwritten: the journal raises an error that says so."""
     with RunJournal(db) as journal:
         for number in range(200):
             journal.append(Event(run_id=f"r{number}", kind="run.start", data={"name": "x" * 500}))
@@ -203,7 +205,7 @@ os.kill(os.getpid(), 9)
 
 @pytest.mark.slow
 def test_a_database_that_is_cut_off(db: Path, tmp_path: Path) -> None:
-    """With its -wal, which knows of tables that the file lacks now: wherever the cut is, the error says what is damaged."""
+    """The -wal file knows tables that the file lacks now. Wherever the file is cut off, the error says what is damaged."""
     subprocess.run([sys.executable, "-c", KILLED, str(db)], check=False)
     left = {path: path.read_bytes() for path in tmp_path.iterdir() if not path.name.endswith("-shm")}
     said = set()
@@ -227,7 +229,8 @@ def test_a_database_that_is_cut_off(db: Path, tmp_path: Path) -> None:
 
 
 def test_a_fact_that_is_gone(db: Path) -> None:
-    """What every journal has: its absence is damage, also when it is noticed by a write, and not the fault of an event."""
+    """A fact that every journal has is missing. That counts as damage, also if a write notices it, and not as the fault of
+    an event."""
     RunJournal(db).close()
     con = sqlite3.connect(db)
     con.execute("DELETE FROM facts WHERE name = 'turns'")
@@ -243,16 +246,17 @@ def test_a_fact_that_is_gone(db: Path) -> None:
     journal.close()
 
 
-# --- made whole -------------------------------------------------------------------------------------------------------
+# --- creation and completion --------------------------------------------------------------------------------------------
 
 
 class Halted(BaseException):
-    """The process is killed here, as far as the files can tell."""
+    """An exception that ends a process at this point, as far as the files can tell."""
 
 
 @pytest.mark.parametrize("where", ["link", "connect", "unlink"])
 def test_a_process_that_is_killed_while_it_makes_the_file(db: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Before the file is whole there is none; the next process makes its own, and later one removes what was left."""
+    """Until the file is complete, there is none under its name. The next process creates its own, and a later one removes
+    the rest."""
 
     def halt(*args: object, **kwargs: object) -> None:
         raise Halted
@@ -283,7 +287,7 @@ def test_a_process_that_is_killed_while_it_makes_the_file(db: Path, monkeypatch:
 
 
 def test_somebody_is_faster(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process has made the file in the meantime: that one is used, and nothing of it is overwritten."""
+    """Another process has created the file meanwhile. This process uses that file, and overwrites nothing of it."""
     link = os.link
 
     def overtaken(source: object, target: Path) -> None:
@@ -304,7 +308,7 @@ def test_somebody_is_faster(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
 def test_a_file_system_without_hard_links(db: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """The file is made in its place."""
+    """The file is created under its final name."""
 
     def no_link(*args: object) -> None:
         raise OSError(number, "not here")
@@ -317,7 +321,7 @@ def test_a_file_system_without_hard_links(db: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("of", ["a new journal", "another program"])
 def test_what_a_killed_process_was_writing_is_rolled_back(tmp_path: Path, of: str) -> None:
-    """A file with a hot journal locked everybody out, with advice to choose another place."""
+    """A file with a hot journal used to lock every process out, with the advice to choose another place."""
     live, db = tmp_path / "live.db", tmp_path / "runs.db"
     con = sqlite3.connect(live, isolation_level=None)
     con.execute("PRAGMA cache_size = 1")
@@ -339,7 +343,8 @@ def test_what_a_killed_process_was_writing_is_rolled_back(tmp_path: Path, of: st
 
 
 def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`rm runs.db` and no more: the new journal begins empty, is not made of the old one's pages, and the log says it."""
+    """A user runs `rm runs.db` and deletes no other file. The new journal is empty, uses no page of the old one, and logs
+    this."""
     subprocess.run([sys.executable, "-c", KILLED, str(db)], check=False)
     db.unlink()
     for spool in db.parent.glob("*-spool-*"):
@@ -354,7 +359,7 @@ def test_the_wal_of_a_database_that_was_deleted(db: Path, caplog: pytest.LogCapt
 
 
 def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another thread opens it, the loop goes on; options and errors are those of the constructor."""
+    """While another thread opens the journal, the loop runs. Options and errors are those of the constructor."""
     went_on = threading.Event()
     start = JournalCore.start
 
@@ -380,7 +385,7 @@ def test_opening_does_not_block_the_loop(db: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_opening_that_is_cancelled_leaves_nothing_open(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal is closed as soon as it is there: no thread, no owner, no spool stays."""
+    """The journal is closed as soon as it is open: no thread, no owner and no spool stays."""
     begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
     start, close = JournalCore.start, RunJournal.close
 
@@ -412,7 +417,7 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open(db: Path, monkeypatch:
 def test_opening_again_takes_no_locks_away(db: Path) -> None:
     """A second journal in the process must not make another process believe that it is the last one to close the file.
 
-    It would delete the -wal file, and with it everything that this process writes from there on.
+    Otherwise that process would delete the -wal file, and with it all that this process writes afterwards.
     """
     code = f"from langchain_runjournal import RunJournal; print([r.run_id for r in RunJournal({str(db)!r}).runs()])"
     with RunJournal(db) as first:
@@ -429,14 +434,14 @@ def test_opening_again_takes_no_locks_away(db: Path) -> None:
 
 
 def test_an_empty_file_becomes_a_journal(db: Path) -> None:
-    """As `tempfile` and `touch` make them."""
+    """`tempfile` and `touch` make such files."""
     db.touch()
     with RunJournal(db) as journal:
         assert journal.runs() == []
 
 
 def test_only_the_owner_may_read(db: Path) -> None:
-    """The database, what SQLite puts beside it, and the spool: mode 0600, whatever the umask."""
+    """The database, the extra files of SQLite, and the spool have mode 0600, with any umask."""
     old = os.umask(0)
     try:
         with RunJournal(db) as journal:
@@ -450,7 +455,7 @@ def test_only_the_owner_may_read(db: Path) -> None:
 
 
 def test_many_open_a_new_file_at_once(db: Path) -> None:
-    """One of them creates it; none fails."""
+    """One of the processes creates the file, and none fails."""
     code = f"from langchain_runjournal import RunJournal; RunJournal({str(db)!r}).close(); print('ok')"
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -460,7 +465,7 @@ def test_many_open_a_new_file_at_once(db: Path) -> None:
 
 
 def test_threads_open_a_new_file_at_once(db: Path) -> None:
-    """The same within a process; each journal is an owner of its own."""
+    """The same holds for threads of one process. Each journal is an owner of its own."""
     barrier = threading.Barrier(6)
     opened: list[RunJournal] = []
 
@@ -479,7 +484,7 @@ def test_threads_open_a_new_file_at_once(db: Path) -> None:
 
 
 def test_wal_and_synchronous(db: Path) -> None:
-    """WAL always; `synchronous` as it was asked for."""
+    """The mode is always WAL, and `synchronous` is the given one."""
     for level, number in (("normal", 1), ("full", 2)):
         store = open_store(db, synchronous=level)
         con = store._open_writer()
@@ -489,7 +494,7 @@ def test_wal_and_synchronous(db: Path) -> None:
 
 
 def test_each_migration_is_recorded(db: Path) -> None:
-    """With its number and name, in the transaction that made it."""
+    """A migration is recorded with its number and name, in the transaction that made it."""
     RunJournal(db).close()
     con = sqlite3.connect(db)
     assert con.execute("SELECT version, name FROM migrations").fetchall() == [(1, "journal")]
@@ -509,8 +514,8 @@ def test_two_names_of_one_file_are_one_journal(tmp_path: Path, db: Path) -> None
 
 
 def test_refusing_changes_nothing(tmp_path: Path) -> None:
-    """Also not a database in WAL mode, whose -wal a closing connection would fold in; nor one that holds only a view, or
-    nothing but the mark of another program."""
+    """A refused file stays as it is: also a database in WAL mode, whose -wal file a closing connection would merge, and a
+    database that holds only a view, or only the application id of another program."""
     path = tmp_path / "app.db"
     con = sqlite3.connect(path)
     con.execute("PRAGMA journal_mode = WAL")

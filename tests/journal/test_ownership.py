@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 
 class Writer:
-    """Another process that writes run "r", does what it is told, and can be killed."""
+    """A process that writes run "r", obeys commands, and can be killed."""
 
     def __init__(self, db: Path, count: int = 100, how: str = "flush") -> None:
         self.process = subprocess.Popen(
@@ -83,7 +83,7 @@ def writers(db: Path) -> Iterator[Callable[..., Writer]]:
         writer.process.communicate()
 
 
-# --- is it gone? ------------------------------------------------------------------------------------------------------
+# --- is the owner dead? -------------------------------------------------------------------------------------------------
 
 
 def owner(**values: object) -> Owner:
@@ -91,7 +91,7 @@ def owner(**values: object) -> Owner:
 
 
 def test_a_process_here_is_looked_up() -> None:
-    """This process lives; a pid that nobody has is gone; a pid that was given to another process is gone."""
+    """This process is alive. A pid that no process has is dead, and so is a pid that another process has now."""
     watch = Watch()
     me = new_owner(15.0)
     assert watch.verdict(me, 0.0) == "alive"
@@ -102,7 +102,8 @@ def test_a_process_here_is_looked_up() -> None:
 
 
 def test_elsewhere_the_heartbeat_tells() -> None:
-    """Gone when the count stands still for a lease of our own clock; one beat, and it begins anew."""
+    """An owner is dead when its count has not changed for a lease, by our own clock. One heartbeat starts the lease
+    again."""
     watch, clock = Watch(), FakeClock()
 
     def verdict(beats: int) -> str:
@@ -120,13 +121,13 @@ def test_elsewhere_the_heartbeat_tells() -> None:
     assert verdict(5) == "alive"
     clock.advance(15.0)
     watch.forget("o")
-    assert verdict(5) == "gone"  # to whoever has read of it before it was forgotten
-    assert verdict(6) == "unknown"  # it has come back
+    assert verdict(5) == "gone"  # for a caller that read the owner before it was forgotten
+    assert verdict(6) == "unknown"  # the owner has sent a heartbeat again
     assert verdict(7) == "alive"
 
 
 def test_one_owner_for_all_runs(journals: Journals) -> None:
-    """One heartbeat per journal; runs point to it; it leaves on close."""
+    """A journal has one heartbeat, its runs point to it, and `close` removes it."""
     journal = journals()
     for number in range(5):
         journal.append(delta(f"r{number}"))
@@ -140,7 +141,7 @@ def test_one_owner_for_all_runs(journals: Journals) -> None:
 
 
 def test_the_heartbeat_goes_on_by_itself(journals: Journals) -> None:
-    """Three times a lease, while nothing else happens."""
+    """A heartbeat comes three times in each lease, while nothing else happens."""
     journal = journals(lease=0.15)
     watched = journals()
     beats = {owner.owner_id: owner.beats for owner in core_of(watched).store.owners()}
@@ -155,7 +156,7 @@ def test_the_heartbeat_goes_on_by_itself(journals: Journals) -> None:
 
 
 def test_a_live_owner_keeps_its_run(journals: Journals, writers: Callable[..., Writer]) -> None:
-    """In this process and in another one, however long it was silent."""
+    """No journal of this or another process can claim its run, however long the owner was silent."""
     journal, other = journals(), journals()
     journal.append(delta("mine"))
     writers()
@@ -169,7 +170,7 @@ def test_a_live_owner_keeps_its_run(journals: Journals, writers: Callable[..., W
 @pytest.mark.parametrize("how", ["flush", "no flush"])
 @pytest.mark.parametrize("reap", [True, False])
 def test_a_dead_owner_is_noticed_at_once(journals: Journals, writers: Callable[..., Writer], how: str, reap: bool) -> None:
-    """By a journal that was open all the time: claimed with all that was appended, flushed or not, zombie or not."""
+    """A journal that was open all the time claims the run, with all appended events, flushed or not, of a zombie or not."""
     journal = journals(lease=3_600)
     writer = writers(500, how)
     writer.kill(reap=reap)
@@ -185,7 +186,7 @@ def test_a_dead_owner_is_noticed_at_once(journals: Journals, writers: Callable[.
 
 
 def test_a_closed_owner_leaves_its_runs_to_others(journals: Journals) -> None:
-    """Also when it was closed by this very process."""
+    """Another journal can claim them, also in the same process."""
     first = journals()
     first.append(delta())
     first.close()
@@ -196,7 +197,7 @@ def test_a_closed_owner_leaves_its_runs_to_others(journals: Journals) -> None:
 
 
 def test_one_of_many_wins(journals: Journals, writers: Callable[..., Writer]) -> None:
-    """Journals of threads and of processes fight for a dead owner's run: one gets it, once."""
+    """Journals of threads and of processes try to claim a dead owner's run. One of them gets it, once."""
     writers().kill()
     rivals = [Writer(core_of(journals()).store.path, 0, "flush") for _ in range(3)]
     mine = [journals() for _ in range(4)]
@@ -228,7 +229,7 @@ def test_one_of_many_wins(journals: Journals, writers: Callable[..., Writer]) ->
 
 
 def test_an_owner_elsewhere_is_claimed_after_its_lease(journals: Journals) -> None:
-    """Its pid cannot be looked up: it is gone when its heartbeat has stood still for a lease."""
+    """Its pid cannot be looked up. It counts as dead when its heartbeat has not changed for a lease."""
     clock = FakeClock()
     journal = journals(clock=clock)
     core_of(journal).store.beat(owner(owner_id="far"))
@@ -253,7 +254,7 @@ def test_an_owner_elsewhere_is_claimed_after_its_lease(journals: Journals) -> No
 
 @pytest.mark.guarantee("fenced owner")
 def test_a_fenced_owner_stores_nothing(journals: Journals, writers: Callable[..., Writer]) -> None:
-    """It learns of it at its next barrier, with the run and the number of events; its other runs are not touched."""
+    """Its next barrier raises, with the run and the number of events. Its other runs are not affected."""
     journal = journals()
     writer = writers(10)
     writer.do("journal.append(Event(run_id='other', kind='run.start')); journal.flush()")
@@ -269,7 +270,7 @@ def test_a_fenced_owner_stores_nothing(journals: Journals, writers: Callable[...
 
 
 def test_every_refused_event_is_told(journals: Journals) -> None:
-    """As often as events are refused, once for each; what is appended to other runs is fine."""
+    """The next barrier raises once for each refusal. Events of other runs are stored."""
     journal, other = journals(), journals()
     other.append(delta())
     other.flush()
@@ -296,7 +297,7 @@ def test_every_refused_event_is_told(journals: Journals) -> None:
 
 @pytest.mark.guarantee("durable stop")
 def test_a_stop_reaches_the_owner_in_another_process(journals: Journals, writers: Callable[..., Writer]) -> None:
-    """It is durable when `stop` returns, called once in the owner, and in the run as an event."""
+    """The request is durable when `stop` returns, the owner calls its callback once, and the run has the event."""
     journal = journals()
     writer = writers(3)
     writer.do("import threading; seen = threading.Event(); calls = []")
@@ -314,7 +315,7 @@ def test_a_stop_reaches_the_owner_in_another_process(journals: Journals, writers
 
 
 def test_a_stop_for_a_dead_owner_is_kept_for_the_next(journals: Journals, writers: Callable[..., Writer]) -> None:
-    """Whoever claims the run sees the request."""
+    """The process that claims the run sees the request."""
     journal = journals()
     writers(3).kill()
     assert journal.stop("r").stop == "stop"
@@ -328,7 +329,8 @@ def test_a_stop_for_a_dead_owner_is_kept_for_the_next(journals: Journals, writer
 
 
 def test_an_append_while_its_run_is_claimed_back(journals: Journals) -> None:
-    """Between the claim and its being known here: refused and told, and the writer does not try for ever."""
+    """Events between the claim and the moment when this process knows of it are refused with an error, and the writer does
+    not retry for ever."""
     journal, other = journals(), journals()
     other.append(delta())
     other.close()
@@ -348,13 +350,13 @@ def test_an_append_while_its_run_is_claimed_back(journals: Journals) -> None:
 
 
 def test_a_store_that_fences_what_it_was_not_given(journals: Journals) -> None:
-    """The barrier fails, and the writer goes on."""
+    """The barrier fails, and the writer continues."""
     from langchain_runjournal.stores.memory import MemoryStore
     from langchain_runjournal.testing import FaultyStore
 
     store = FaultyStore(MemoryStore())
     journal = journals(url=store)
-    store.fail(error=errors.RunFenced(run_ids=["nobody"], refused=0))
+    store.fail(error=errors.RunFenced(run_ids=["unknown"], refused=0))
     journal.append(delta())
     with pytest.raises(errors.WriteFailed):
         journal.flush(timeout=30)

@@ -1,4 +1,4 @@
-"""The spool: whole, torn, truncated and foreign files, and appends that are interrupted in the middle."""
+"""The spool: intact, partly written, truncated and foreign files, and interrupted appends."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import EventsMissing
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal import spool as _spool
-from langchain_runjournal.journal import spool_recovery as _recover
+from langchain_runjournal.journal import spool_import as _recover
 from langchain_runjournal.journal.append import Appender
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.run_buffer import RunBuffer
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.journal.spool_reader import SpoolScan
-from langchain_runjournal.journal.spool_recovery import drain
 from langchain_runjournal.stores import Owner, Store
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FaultyStore, numbered
@@ -63,11 +63,12 @@ def seqs(store: Store, run_id: str = "r") -> list[int]:
     return [event.seq for event in store.read(run_id, 0, None)]
 
 
-# --- whole files ------------------------------------------------------------------------------------------------------
+# --- intact files -------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_put_is_found(store: SqliteStore) -> None:
-    """Records of every size, in order; the file is gone when the store has them, and doing it twice stores nothing."""
+    """Records of every size are imported, in order. The file is deleted when the store has them, and a second import stores
+    nothing."""
     spool = spool_at(store, size=1 << 20, limit=1 << 21)
     put_run(spool, 3)
     big = b'["tool.start",{"x":"' + b"y" * 100_000 + b'"}]'
@@ -75,7 +76,7 @@ def test_what_was_put_is_found(store: SqliteStore) -> None:
     copies = {path: path.read_bytes() for path in paths(store)}
     assert len(copies) == 1
     for events in (4, 0):
-        report = drain(store, OWNER.hex(), paths(store))
+        report = import_spool(store, OWNER.hex(), paths(store))
         assert (report.events, report.found, report.problem) == (events, 4, None)
         assert report.runs == (("r",) if events else ())
         assert paths(store) == []
@@ -86,7 +87,7 @@ def test_what_was_put_is_found(store: SqliteStore) -> None:
 
 
 def test_a_spool_goes_on_in_the_next_file(store: SqliteStore) -> None:
-    """Runs introduce themselves again; what the store has is deleted; the limit holds."""
+    """Each file names its runs again, a file whose events are stored is deleted, and the limit holds."""
     spool = spool_at(store, limit=1 << 16)
     done: set[int] = set()
     assert spool.rotate(0, lambda: 1 in done)
@@ -117,7 +118,8 @@ def test_a_spool_goes_on_in_the_next_file(store: SqliteStore) -> None:
 
 @pytest.mark.parametrize("how", ["prune", "delete"])
 def test_a_deleted_run_does_not_come_back(store: SqliteStore, how: str) -> None:
-    """Not from the spool of its owner either, if that is killed: the store remembers the id until the owner is forgotten."""
+    """Not even the spool of its owner brings it back if the owner is killed: the store remembers the id until it forgets
+    the owner."""
     owner = Owner(owner_id=OWNER.hex(), place="", pid=1, born="", lease=1.0)
     store.beat(owner)
     store.append(OWNER.hex(), [pack("r", 1, numbered("r", ["run.start", "run.end"]))])
@@ -125,7 +127,7 @@ def test_a_deleted_run_does_not_come_back(store: SqliteStore, how: str) -> None:
     put_run(spool, 2)
     put_run(spool, 1, "s", slot=2)
     assert (store.prune(before=None, keep_last=None) if how == "prune" else store.delete(["r"])) == ["r"]
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.runs, report.problem) == (1, ("s",), None)
     assert store.run("r") is None
     assert store.deleted(OWNER.hex()) == {"r"}
@@ -135,7 +137,7 @@ def test_a_deleted_run_does_not_come_back(store: SqliteStore, how: str) -> None:
 
 
 def test_deleted_runs_are_forgotten_with_time(store: SqliteStore) -> None:
-    """While an owner lives, for ten heartbeats: by then no spool file of its holds the run any more."""
+    """The store remembers them for ten heartbeats of a live owner: by then no spool file of it holds the run any more."""
     for beats in range(12):
         store.beat(Owner(owner_id=OWNER.hex(), place="", pid=1, born="", lease=1.0, beats=beats))
         if not beats:
@@ -146,23 +148,23 @@ def test_deleted_runs_are_forgotten_with_time(store: SqliteStore) -> None:
 
 @pytest.mark.parametrize("drained", [0, 500, 1 << 14, 1 << 40])
 def test_what_a_spool_says_to_be_stored_is_not_believed(store: SqliteStore, drained: int) -> None:
-    """One flipped bit there would have dropped all of it without a word: only the store knows what it has."""
+    """One flipped bit there would have dropped the whole spool silently: only the store knows what it has."""
     store.append(OWNER.hex(), [pack("r", 1, numbered("r", ["llm.ai.delta"] * 3))])
     spool = spool_at(store)
     put_run(spool, 50)
     spool.file.mark_drained(drained)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.found, report.problem) == (47, 50, None)
     assert seqs(store) == list(range(1, 51))
     assert paths(store) == []
 
 
 def test_an_event_taken_back_does_not_count(store: SqliteStore) -> None:
-    """A Ctrl-C in the middle of an append: the run introduces itself again, at the seq that holds."""
+    """`KeyboardInterrupt` interrupts an append: the run is named again in the spool, with the seq that is valid."""
     spool = spool_at(store)
     put_run(spool, 3)
     put_run(spool, 2, first=3)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.problem is None
     assert seqs(store) == [1, 2, 3, 4]
 
@@ -171,30 +173,31 @@ def test_an_event_taken_back_does_not_count(store: SqliteStore) -> None:
 
 
 def test_a_record_without_its_length_does_not_exist(store: SqliteStore) -> None:
-    """What a kill leaves behind is no damage: nothing is reported, what came before counts."""
+    """A kill leaves no damage: nothing is reported, and the records before are imported."""
     spool = spool_at(store)
     put_run(spool, 3)
     body = struct.pack("<IIqB", 1, 4, 1_700_000_000_004, TEXT) + b'"half of o'
     spool.file.map[spool.file.pos + 8 : spool.file.pos + 8 + len(body)] = body
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.problem) == (3, None)
 
 
 @pytest.mark.parametrize("with_checksum", [True, False])
 def test_a_whole_record_without_its_length_is_taken(store: SqliteStore, with_checksum: bool) -> None:
-    """Killed in the last instant of an append, or eight zero bytes of a bad disk at the end of a spool: no event is lost."""
+    """The process was killed in the last instant of an append, or a bad disk wrote eight zero bytes at the end: no event is
+    lost."""
     spool = spool_at(store)
     put_run(spool, 3)
     last = spool.file.pos
     assert spool.put(1, 4, 1_700_000_000_004, TEXT, b'"t4 "')
     spool.file.map[last + (4 if with_checksum else 0) : last + 8] = bytes(4 if with_checksum else 8)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert (report.events, report.problem) == (4, None)
     assert [event.data["text"] for event in store.read("r", 3, None)] == ["t4 "]
 
 
 def whole(store: SqliteStore, run_id: str = "r") -> list[int]:
-    """What there is of a run, whatever is missing between."""
+    """Return the events of a run, whatever is missing between them."""
     seqs: list[int] = []
     while True:
         try:
@@ -217,8 +220,8 @@ def whole(store: SqliteStore, run_id: str = "r") -> list[int]:
 def test_what_follows_a_torn_record_is_kept(
     store: SqliteStore, damage: str, missing: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next whole record is found by its checksum. What is missing is reported, and counted in the run; other runs lack
-    nothing; the file is kept for whoever wants to look."""
+    """The next intact record is found by its checksum. The missing events are reported, and counted in the run. Other runs
+    lack nothing, and the file is kept for a user who wants to examine it."""
     spool = spool_at(store)
     put_run(spool, 300)
     put_run(spool, 5, "other", slot=2)
@@ -235,7 +238,7 @@ def test_what_follows_a_torn_record_is_kept(
     else:
         data[where : where + 8] = bytes(8)
     with caplog.at_level(logging.ERROR):
-        report = drain(store, OWNER.hex(), paths(store))
+        report = import_spool(store, OWNER.hex(), paths(store))
     kept = whole(store)
     assert abs(300 - len(kept) - missing) < 5
     assert kept == sorted(set(kept))
@@ -250,14 +253,14 @@ def test_what_follows_a_torn_record_is_kept(
     assert report.problem in caplog.text
     assert paths(store) == []
     (damaged,) = store.path.parent.glob("*-damaged")
-    again = drain(store, OWNER.hex(), [damaged], by_hand=True)
+    again = import_spool(store, OWNER.hex(), [damaged], by_hand=True)
     assert (again.events, again.found) == (0, report.found)
     assert store.run("r") == run
     assert damaged.exists()
 
 
 def test_behind_a_torn_record_an_unknown_call_is_not_made_up(store: SqliteStore) -> None:
-    """A lost page may have held the word that the run went on with another call: what comes then belongs to none."""
+    """A lost page may have held a CALL record: the events behind it belong to no call."""
     spool = spool_at(store)
     put_run(spool, 2)
     assert spool.put(1, 2, 0, CALL, b'"first"')
@@ -271,14 +274,14 @@ def test_behind_a_torn_record_an_unknown_call_is_not_made_up(store: SqliteStore)
     assert spool.put(1, 6, 0, CALL, b'"third"')
     assert spool.put(1, 7, 0, TEXT, b'"of the third"')
     spool.file.map[begin:end] = bytes(end - begin)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert "events 4 to 5 are missing" in (report.problem or "")
     assert [(event.seq, event.call_id) for event in store.read("r", 5, None)] == [(6, None), (7, "third")]
     assert store.read("r", 2, 1)[0].call_id == "first"
 
 
 def test_text_does_not_pass_for_a_record(store: SqliteStore) -> None:
-    """A user who writes the bytes of a record into a message gets a message: JSON has no such bytes."""
+    """A user who writes the bytes of a record into a message gets a message, because JSON has no such bytes."""
     spool = spool_at(store)
     put_run(spool, 1)
     body = struct.pack("<IIqB", 1, 2, 0, TEXT) + b'"forged"'
@@ -287,12 +290,12 @@ def test_text_does_not_pass_for_a_record(store: SqliteStore) -> None:
     assert spool.put(1, 2, 0, TEXT, json.dumps(forged.decode("latin1")).encode())
     assert spool.put(1, 3, 0, TEXT, b'"t3"')
     spool.file.map[place] ^= 1
-    drain(store, OWNER.hex(), paths(store))
+    import_spool(store, OWNER.hex(), paths(store))
     assert whole(store) == [1, 3]
 
 
 def test_the_order_of_files_is_that_of_their_events(store: SqliteStore) -> None:
-    """Where the header says something else, which no checksum covers, the events decide."""
+    """If the header, which no checksum covers in that part, states another order, the seqs of the events decide."""
     spool = spool_at(store)
     for first in (1, 11, 21):
         put_run(spool, 10, first=first)
@@ -301,17 +304,18 @@ def test_the_order_of_files_is_that_of_their_events(store: SqliteStore) -> None:
         data = bytearray(path.read_bytes())
         struct.pack_into("<Q", data, 72, turn)
         path.write_bytes(data)
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     assert seqs(store) == list(range(1, 31))
 
 
 def test_a_store_that_is_behind_takes_what_the_spool_has(store: SqliteStore) -> None:
-    """A lost -wal: events 1 to 7 were stored once, and the spool goes on with 8. Nothing is refused, and the gap is said."""
+    """The -wal file was lost: events 1 to 7 were stored once, and the spool begins with 8. Nothing is refused, and the gap
+    is reported."""
     spool = spool_at(store)
     put_run(spool, 3, first=8)
     put_run(spool, 2, "s", slot=2, first=4)
     store.append(OWNER.hex(), [pack("s", 1, numbered("s", ["run.start", "llm.ai.delta"]))])
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.events == 5
     assert "run r: events 1 to 7 are missing" in (report.problem or "")
     assert "run s: event 3 is missing" in (report.problem or "")
@@ -328,11 +332,11 @@ def test_a_store_that_is_behind_takes_what_the_spool_has(store: SqliteStore) -> 
 
 
 def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
-    """One whose header was damaged, say, and that somebody names: what is in the gap is taken, and nothing else."""
+    """A user names a file, for example one whose header was damaged. The events of the gap are imported, and no others."""
     first, second = spool_at(store), Spool(store.path, store.store_id, b"p" * 16, limit=1 << 20, size=1 << 14)
     put_run(second, 3, first=8)
     put_run(second, 2, first=14)
-    assert drain(store, OWNER.hex(), [second.file.path]).events == 5
+    assert import_spool(store, OWNER.hex(), [second.file.path]).events == 5
     assert store.run("r").lost == 10
     about = json.dumps({"run_id": "r", "epoch": 1}).encode()
     assert first.put(1, 0, 0, OPEN, about)
@@ -340,7 +344,7 @@ def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
     assert first.put(1, 1, 0, CALL, b'"c"')
     for seq in range(2, 13):
         assert first.put(1, seq, 1_700_000_000_000 + seq, TEXT, b'"late %d"' % seq)
-    report = drain(store, OWNER.hex(), [first.file.path], by_hand=True)
+    report = import_spool(store, OWNER.hex(), [first.file.path], by_hand=True)
     assert (report.events, report.found, report.problem) == (9, 12, None)
     assert whole(store) == [*range(1, 13), 14, 15]
     events = store.read("r", 0, 12)
@@ -354,14 +358,15 @@ def test_a_gap_is_filled_by_a_file_that_comes_later(store: SqliteStore) -> None:
     assert {event.call_id for event in events[7:10]} == {None}
     run = store.run("r")
     assert (run.lost, run.thread_id, run.last_seq) == (1, "t", 15)
-    again = drain(store, OWNER.hex(), [first.file.path], by_hand=True)
+    again = import_spool(store, OWNER.hex(), [first.file.path], by_hand=True)
     assert (again.events, again.found, again.problem) == (0, 12, None)
     store.tidy()
     assert whole(store) == [*range(1, 13), 14, 15]
 
 
 def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> None:
-    """One of somebody else, without the verbs of `Restoring`: what it cannot take is counted, and stays in the file."""
+    """A third-party store lacks the methods of `Restoring`: the events that it cannot take are counted, and stay in the
+    file."""
 
     class Plain(FaultyStore):
         def __getattr__(self, name: str) -> Any:
@@ -373,7 +378,7 @@ def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> N
     put_run(spool, 3, first=8)
     put_run(spool, 5, "good", slot=2)
     store.append(OWNER.hex(), [pack("good", 1, numbered("good", ["run.start", "llm.ai.delta"]))])
-    report = drain(Plain(store), OWNER.hex(), paths(store))
+    report = import_spool(Plain(store), OWNER.hex(), paths(store))
     assert report.events == 3
     assert "refused 3 events of run r: " in (report.problem or "")
     assert seqs(store, "good") == [1, 2, 3, 4, 5]
@@ -381,7 +386,7 @@ def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> N
 
 
 def test_a_truncated_spool_is_told_from_a_torn_one(store: SqliteStore) -> None:
-    """By its length, wherever it was cut."""
+    """The length of the file tells a truncated spool from a damaged one, wherever it was cut off."""
     spool = spool_at(store)
     put_run(spool, 300)
     path = spool.file.path
@@ -399,7 +404,8 @@ def test_a_truncated_spool_is_told_from_a_torn_one(store: SqliteStore) -> None:
 
 
 def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
-    """A file is missing in the middle: what comes after it is kept, what is missing is counted, other runs are not hurt."""
+    """A file in the middle is missing: the events behind it are stored, the missing ones counted, and other runs are not
+    affected."""
     spool = spool_at(store)
     put_run(spool, 10)
     spool.rotate(0, lambda: False)
@@ -408,14 +414,14 @@ def test_what_follows_a_hole_is_reported(store: SqliteStore) -> None:
     put_run(spool, 10, first=21)
     put_run(spool, 5, "other", slot=2)
     paths(store)[1].unlink()
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert whole(store) == [*range(1, 11), *range(21, 31)]
     assert seqs(store, "other") == [1, 2, 3, 4, 5]
     assert report.problem == "run r: events 11 to 20 are missing, in the store and in the spool"
 
 
 class Overtaken(FaultyStore):
-    """Before it stores anything, somebody else does something."""
+    """A store in which another process does something just before it stores anything."""
 
     def __init__(self, inner: Store, does: Callable[[], object]) -> None:
         super().__init__(inner)
@@ -428,43 +434,43 @@ class Overtaken(FaultyStore):
 
 
 def test_who_is_overtaken_in_a_recovery_has_nothing_to_complain_of(store: SqliteStore) -> None:
-    """Somebody else has brought in the same, has claimed the run and gone on with it: nothing is lost."""
+    """Another process has imported the same spool, claimed the run and continued it: nothing is lost."""
     put_run(spool_at(store), 2)
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     put_run(spool_at(store), 5)
 
     def overtake() -> None:
-        assert drain(store, OWNER.hex(), paths(store)).problem is None
+        assert import_spool(store, OWNER.hex(), paths(store)).problem is None
         assert store.claim("r", "another", 1)
         store.append("another", [pack("r", 2, numbered("r", ["llm.ai.delta"], 6))])
 
-    report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
+    report = import_spool(Overtaken(store, overtake), OWNER.hex(), paths(store))
     assert (report.events, report.problem, paths(store)) == (0, None, [])
     assert seqs(store) == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_a_claim_has_shut_out_is_told(store: SqliteStore) -> None:
-    """Somebody who took the run without it has written something else in its place: the spool is kept."""
+    """Another process claimed the run without the spool and wrote other events in their place: the spool is kept."""
     put_run(spool_at(store), 2)
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     put_run(spool_at(store), 5)
 
     def overtake() -> None:
         assert store.claim("r", "another", 1)
         store.append("another", [pack("r", 2, numbered("r", ["run.end"], 3))])
 
-    report = drain(Overtaken(store, overtake), OWNER.hex(), paths(store))
+    report = import_spool(Overtaken(store, overtake), OWNER.hex(), paths(store))
     assert "of run r: another process had claimed the run" in (report.problem or "")
     assert all(Path(f"{path}-damaged").exists() for path in report.files)
 
 
 @pytest.mark.parametrize("content", [b"short", b"x" * 5000, b"RJSPOOL1" + b"\xff" * 5000])
 def test_a_foreign_file_is_left_alone(store: SqliteStore, content: bytes) -> None:
-    """What is not ours is neither read nor moved nor deleted, and is reported."""
+    """A foreign file is neither read nor moved nor deleted, and it is reported."""
     assert store.path is not None
     path = store.path.with_name(f"{store.path.name}-spool-{OWNER.hex()}-000001")
     path.write_bytes(content)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.events == 0
     assert report.problem is not None
     assert path.name in report.problem
@@ -473,21 +479,21 @@ def test_a_foreign_file_is_left_alone(store: SqliteStore, content: bytes) -> Non
 
 @pytest.mark.parametrize("size", [0, 100, 1 << 14])
 def test_a_file_that_was_just_being_made(store: SqliteStore, size: int) -> None:
-    """Killed before its header was written: there is nothing in it, and nothing to report."""
+    """The process was killed before it wrote the header: the file holds nothing, and there is nothing to report."""
     assert store.path is not None
     path = store.path.with_name(f"{store.path.name}-spool-{OWNER.hex()}-000001")
     path.write_bytes(bytes(size))
-    assert drain(store, OWNER.hex(), paths(store)).problem is None
+    assert import_spool(store, OWNER.hex(), paths(store)).problem is None
     assert paths(store) == []
 
 
 def test_a_spool_of_another_database(store: SqliteStore, tmp_path: Path) -> None:
-    """The database was replaced by another one of the same name: its spool is not poured into this one."""
+    """Another database with the same name has replaced the database: the old spool is not imported into it."""
     other = SqliteStore(tmp_path / "other.db")
     assert store.path is not None
     spool = Spool(store.path, other.store_id, OWNER, limit=1 << 20, size=1 << 14)
     put_run(spool, 3)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.problem is not None
     assert "another database" in report.problem
     assert store.run("r") is None
@@ -496,7 +502,7 @@ def test_a_spool_of_another_database(store: SqliteStore, tmp_path: Path) -> None
 
 
 def test_a_recovery_that_fails_is_tried_again(db: Path) -> None:
-    """The store fails in the middle of it, before or after committing: the spool stays until all is stored, once."""
+    """The store fails during the import, before or after committing: the spool stays until all events are stored, once."""
     inner = SqliteStore(db)
     spool = spool_at(inner, size=1 << 16)
     put_run(spool, 100)
@@ -504,15 +510,15 @@ def test_a_recovery_that_fails_is_tried_again(db: Path) -> None:
     for when in ("before", "after"):
         faulty.fail(when=when)
         with pytest.raises(OSError, match="out of order"):
-            drain(faulty, OWNER.hex(), paths(inner))
+            import_spool(faulty, OWNER.hex(), paths(inner))
         assert len(paths(inner)) == 1
-    assert drain(faulty, OWNER.hex(), paths(inner)).problem is None
+    assert import_spool(faulty, OWNER.hex(), paths(inner)).problem is None
     assert seqs(inner) == list(range(1, 101))
     inner.close()
 
 
 def test_an_open_journal_reports_what_it_found(db: Path) -> None:
-    """`RunJournal.recovered`, for whoever wants to tell it on."""
+    """`RunJournal.recovered` has the reports, for a program that passes them on."""
     store = SqliteStore(db)
     put_run(spool_at(store), 7)
     store.close()
@@ -526,7 +532,8 @@ def test_an_open_journal_reports_what_it_found(db: Path) -> None:
 
 
 def test_what_is_stored_already_costs_no_transaction(store: SqliteStore) -> None:
-    """Neither one for each event, nor a look for each run: of 60,000 events that took a minute in the constructor."""
+    """The import makes neither a transaction for each event, nor a query for each run: for 60,000 events, that took a
+    minute."""
     spool = spool_at(store, size=1 << 20, limit=1 << 24)
     for slot in range(1, 31):
         store.append(OWNER.hex(), [pack(f"r{slot}", 1, numbered(f"r{slot}", ["llm.ai.delta"] * 50))])
@@ -534,7 +541,7 @@ def test_what_is_stored_already_costs_no_transaction(store: SqliteStore) -> None
         for slot in range(1, 31):
             put_run(spool, 25, f"r{slot}", slot, first)
     faulty = FaultyStore(store)
-    report = drain(faulty, OWNER.hex(), paths(store))
+    report = import_spool(faulty, OWNER.hex(), paths(store))
     assert (report.events, report.found, report.problem) == (0, 1_500, None)
     assert faulty.calls.count("stored") == 1
     assert faulty.calls.count("append") <= 1
@@ -542,14 +549,14 @@ def test_what_is_stored_already_costs_no_transaction(store: SqliteStore) -> None
 
 
 def test_what_is_not_stored_is_stored_in_large_transactions(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the runs are mixed in the spool."""
+    """The transactions are large, however the runs are mixed in the spool."""
     monkeypatch.setattr(_recover, "_BATCH", 1_000)
     spool = spool_at(store, size=1 << 20, limit=1 << 24)
     for first in range(1, 101, 10):
         for slot in range(1, 31):
             put_run(spool, 10, f"r{slot}", slot, first)
     faulty = FaultyStore(store)
-    report = drain(faulty, OWNER.hex(), paths(store))
+    report = import_spool(faulty, OWNER.hex(), paths(store))
     assert (report.events, len(report.runs), report.problem) == (3_000, 30, None)
     assert faulty.calls.count("append") <= 4
     assert all(seqs(store, f"r{slot}") == list(range(1, 101)) for slot in range(1, 31))
@@ -558,9 +565,10 @@ def test_what_is_not_stored_is_stored_in_large_transactions(store: SqliteStore, 
 def test_a_long_import_tells_its_progress(
     db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line every five seconds, for whoever wonders why the program does not begin; a short import says nothing."""
+    """A long import logs a line every five seconds, for a user who wonders why the program does not begin. A short one logs
+    nothing."""
     for patience, says in ((5.0, False), (0.0, True)):
-        monkeypatch.setattr(_recover, "_TELL_AFTER", patience)
+        monkeypatch.setattr(_recover, "_LOG_EVERY", patience)
         store = SqliteStore(db)
         put_run(spool_at(store), 7, f"r{patience}")
         store.close()
@@ -569,12 +577,12 @@ def test_a_long_import_tells_its_progress(
     assert "7 events stored" in caplog.text
 
 
-# --- where there can be none ------------------------------------------------------------------------------------------
+# --- places without a spool ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.guarantee("no memory-mapped file")
 def test_a_place_without_a_spool(db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A file system that cannot do it: the journal says what that costs, and works."""
+    """On a file system that does not support it, the journal says what that costs, and works."""
 
     def no_mmap(*args: object) -> None:
         raise OSError(19, "No such device")
@@ -590,7 +598,8 @@ def test_a_place_without_a_spool(db: Path, monkeypatch: pytest.MonkeyPatch, capl
 
 
 def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not sparse, also where posix_fallocate or MADV_POPULATE_WRITE are missing: a full disk must not kill by SIGBUS."""
+    """Files are not sparse, also without posix_fallocate or MADV_POPULATE_WRITE: a full disk must not kill the process by
+    SIGBUS."""
     store = SqliteStore(db)
     spool = spool_at(store, size=1 << 20, limit=1 << 22)
     assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
@@ -599,7 +608,7 @@ def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatc
     assert spool.rotate(0, lambda: False)
     assert spool.file.path.stat().st_blocks * 512 >= 1 << 20
     put_run(spool, 3)
-    assert drain(store, OWNER.hex(), paths(store)).events == 3
+    assert import_spool(store, OWNER.hex(), paths(store)).events == 3
     store.close()
 
 
@@ -607,20 +616,20 @@ def test_files_are_allocated_in_earnest(db: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def copies_of(db: Path, owner_id: str) -> list[Path]:
-    """The spool as a kill would leave it at this moment, while its owner goes on."""
+    """Copy the spool as a kill would leave it at this moment. Its owner continues."""
     copies = []
     for file in spool_files(db)[owner_id]:
-        with contextlib.suppress(FileNotFoundError):  # a spare, which the writer has just given back
+        with contextlib.suppress(FileNotFoundError):  # a spare file, which the writer has just deleted
             copies.append(file.with_name(f"copy-{file.name}"))
             copies[-1].write_bytes(file.read_bytes())
     return copies
 
 
 def killed_now(db: Path, owner_id: str) -> list[Event]:
-    """What somebody else would find of run "r", if its owner were killed at this moment."""
+    """Return the events of run "r" that another process would find if its owner was killed at this moment."""
     twin = SqliteStore(db)
     try:
-        report = drain(twin, owner_id, copies_of(db, owner_id))
+        report = import_spool(twin, owner_id, copies_of(db, owner_id))
         assert report.problem is None
         return twin.read("r", 0, None)
     finally:
@@ -628,12 +637,13 @@ def killed_now(db: Path, owner_id: str) -> list[Event]:
 
 
 class Interrupt(BaseException):
-    """What a Ctrl-C is: it may come between any two lines."""
+    """An exception that may come between any two lines, as `KeyboardInterrupt` may."""
 
 
 @functools.cache
 def uninterrupted(path: str) -> frozenset[int]:
-    """Lines at which the interpreter handles no signal, though a trace function would: leaving a `with`, and cleaning up."""
+    """Return the lines where the interpreter handles no signal, though a trace function would: the end of a `with`, and
+    cleanups."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(Path(path).read_text())):
         if isinstance(node, ast.With):
@@ -646,7 +656,7 @@ def uninterrupted(path: str) -> frozenset[int]:
 
 
 def at_line(number: int, names: set[str]) -> Callable[..., object]:
-    """A trace function that interrupts at the nth line that is run in the functions of these names."""
+    """Return a trace function that interrupts at the nth line that is run in the functions of these names."""
     count = 0
 
     def trace(frame: FrameType, event: str, arg: object) -> object:
@@ -665,8 +675,8 @@ def at_line(number: int, names: set[str]) -> Callable[..., object]:
 
 @pytest.mark.parametrize("what", ["text", "another call", "a mark"])
 def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
-    """The event is there or not; the run goes on without a gap; memory, store and spool agree."""
-    names = {"append", "_place", "_put_slowly", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
+    """The run has the event or not, it continues without a gap, and memory, store and spool agree."""
+    names = {"append", "record", "_place", "_introduce", "_switch", "put", "switch", "mark", "rotate"}
     events = {
         "text": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="c"),
         "another call": Event(run_id="r", kind="llm.ai.delta", data={"text": "X"}, call_id="d"),
@@ -705,7 +715,7 @@ def test_a_ctrl_c_at_any_line_of_an_append(db: Path, what: str) -> None:
 
 
 def test_the_lines_of_append_and_of_a_lane_agree() -> None:
-    """`Appender._place` does by hand what `RunBuffer.add` does: the same names are assigned in both."""
+    """`Appender._place` has a copy of the code of `RunBuffer.add`: both assign the same names."""
     for name in ("pend", "at", "seq"):
         assert name in RunBuffer.add.__code__.co_names + RunBuffer.add.__code__.co_varnames
         assert name in Appender._place.__code__.co_names + Appender._place.__code__.co_varnames
@@ -715,7 +725,7 @@ def test_the_lines_of_append_and_of_a_lane_agree() -> None:
 
 
 def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It becomes an owner, and makes its spool, while another one is just looking for what the dead have left."""
+    """It registers as an owner, and makes its spool, while another process is looking for the spools of dead owners."""
     with RunJournal(db) as first:
         owners = core_of(first).store.owners
         opened: list[RunJournal] = []
@@ -728,7 +738,7 @@ def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.
             return found
 
         core_of(first).store.owners = owners_while_another_opens
-        core_of(first).dead_owners.collect()
+        core_of(first).dead_owners.import_spools()
         del core_of(first).store.owners
         second = opened[0]
         assert len(list(db.parent.glob(f"*-spool-{second.owner_id}-*"))) >= 1
@@ -739,7 +749,8 @@ def test_an_opening_journal_is_not_taken_for_dead(db: Path, monkeypatch: pytest.
 
 
 def test_files_that_only_look_like_ours(db: Path) -> None:
-    """A directory, a link, a file of zeros with another name, a database of another program: not read, not deleted."""
+    """A directory, a link, a file of zeros with another name, and a database of another program are neither read nor
+    deleted."""
     with RunJournal(db) as journal:
         journal.append(Event(run_id="r", kind="run.start"))
     names = [
@@ -755,13 +766,13 @@ def test_files_that_only_look_like_ours(db: Path) -> None:
     before = sorted(db.parent.iterdir())
     with RunJournal(db) as journal:
         for _ in range(3):
-            core_of(journal).dead_owners.collect()
+            core_of(journal).dead_owners.import_spools()
         assert [report.foreign for report in journal.recovered] == [(str(db.with_name(f"runs.db-spool-{'c' * 32}-000001")),)]
     assert sorted(db.parent.iterdir()) == before
 
 
 def test_one_spool_that_cannot_be_read_keeps_no_other_out(db: Path) -> None:
-    """The bad one is tried again later; the good ones come in at once."""
+    """The import of the bad spool is tried again later, and the good ones are imported at once."""
     store = SqliteStore(db)
     for letter in "abc":
         spool = Spool(db, store.store_id, letter.encode() * 16, limit=1 << 20, size=1 << 14)
@@ -774,7 +785,7 @@ def test_one_spool_that_cannot_be_read_keeps_no_other_out(db: Path) -> None:
 
 
 def test_an_event_larger_than_the_spool(db: Path) -> None:
-    """It has a file of its own, so that a kill does not take it, nor what comes after it."""
+    """It has a spool file of its own, so that a kill loses neither this event nor those behind it."""
     store = FaultyStore(SqliteStore(db))
     journal = RunJournal(store, spool_limit=8 << 20)
     journal.append(Event(run_id="r", kind="run.start"))
@@ -792,7 +803,7 @@ def test_an_event_larger_than_the_spool(db: Path) -> None:
 
 
 def test_files_are_read_in_the_order_in_which_they_were_used(db: Path) -> None:
-    """A large record gets a file of its own while a spare, with a smaller number, lies ready."""
+    """A large record gets a file of its own while a spare file, with a smaller number, is ready."""
     store = FaultyStore(SqliteStore(db))
     journal = RunJournal(store)
     journal.append(Event(run_id="r", kind="run.start"))
@@ -813,12 +824,12 @@ def test_files_are_read_in_the_order_in_which_they_were_used(db: Path) -> None:
 
 
 def test_a_record_that_goes_back_is_a_problem(store: SqliteStore) -> None:
-    """Never a reason to throw away what was there: it is said, what came before is kept, and so are the files."""
+    """It is reported, the records before it are imported, and the files are kept."""
     spool = spool_at(store)
     put_run(spool, 5)
     put_run(spool, 2, first=2)
     put_run(spool, 3, "good", slot=2)
-    report = drain(store, OWNER.hex(), paths(store))
+    report = import_spool(store, OWNER.hex(), paths(store))
     assert report.problem is not None
     assert "goes back from seq 5 to 1" in report.problem
     assert seqs(store) == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Files that go away under a living process: those of the spool, and those that SQLite keeps beside the database."""
+"""Files that are deleted under a live process: those of the spool, and those that SQLite keeps beside the database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.spool import spool_files
-from langchain_runjournal.journal.spool_recovery import drain
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import FakeClock, FaultyStore
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="a file that is in us
 
 def until(true: Callable[[], object]) -> None:
     while not true():
-        threading.Event().wait(0.01)  # for the thread of the writer, or another process
+        threading.Event().wait(0.01)  # gives the writer thread, or another process, time to work
 
 
 def delta(text: str = "x ", run_id: str = "r", call: str | None = "c") -> Event:
@@ -42,17 +42,17 @@ def files(db: Path, owner_id: str) -> list[Path]:
 
 
 def after_a_kill(journal: RunJournal, db: Path, place: Path) -> SqliteStore:
-    """What would be there if the process was killed now: a copy of all files, brought in."""
+    """Return what a kill would leave now: a copy of all files, with its spool imported."""
     copy = place / "copy" / db.name
     shutil.copytree(db.parent, copy.parent, ignore=lambda _, names: {"copy", "aside"} & set(names))
     store = SqliteStore(copy)
-    report = drain(store, journal.owner_id, files(copy, journal.owner_id))
+    report = import_spool(store, journal.owner_id, files(copy, journal.owner_id))
     assert report.problem is None or report.foreign
     return store
 
 
 def damage(db: Path, owner_id: str, how: str) -> None:
-    """Let files go away."""
+    """Delete or replace files."""
     found = files(db, owner_id)
     match how:
         case "all":
@@ -98,7 +98,8 @@ HOWS = ["all", "the first", "the last", "replaced by a copy", "replaced by somet
 def test_who_hears_that_it_is_safe_from_a_kill_can_rely_on_it(
     how: str, journal: RunJournal, store: FaultyStore, db: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The store cannot be written and the spool has gone: a flush says where events wait, and there they are."""
+    """The store cannot be written and the spool is deleted: the error of a flush says where events wait, and they are
+    there."""
     journal.append(Event(run_id="r", kind="run.start", data={"thread_id": "t"}))
     journal.flush()
     store.fail(times=-1)
@@ -137,7 +138,7 @@ def test_who_hears_that_it_is_safe_from_a_kill_can_rely_on_it(
 
 
 def test_an_idle_journal_notices_at_its_next_heartbeat(journal: RunJournal, db: Path) -> None:
-    """Nobody asks, and nothing is written: a third of a lease later there is a spool again."""
+    """No call comes, and nothing is written: a third of a lease later, there is a spool again."""
     journal.append(delta())
     journal.flush()
     before = files(db, journal.owner_id)
@@ -151,7 +152,7 @@ def test_an_idle_journal_notices_at_its_next_heartbeat(journal: RunJournal, db: 
 def test_more_than_one_file_is_put_again(
     journal: RunJournal, store: FaultyStore, db: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What waits takes several files, and one record one of its own."""
+    """The waiting events take several files, and one record takes a file of its own."""
     store.fail(times=-1)
     sizes = [60_000] * 100 + [5 << 20] + [1_000] * 10
     for number, size in enumerate(sizes):
@@ -170,7 +171,7 @@ def test_more_than_one_file_is_put_again(
 
 
 def test_a_directory_that_is_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """No new spool can be made: a flush does not say that anything is safe from a kill until the place is there again."""
+    """No new spool can be made: no flush says that anything is safe from a kill until the directory exists again."""
     db = tmp_path / "place" / "runs.db"
     db.parent.mkdir()
     clock = FakeClock()
@@ -194,21 +195,21 @@ def test_a_directory_that_is_deleted(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_an_append_in_the_middle_waits(journal: RunJournal, store: FaultyStore, db: Path, tmp_path: Path) -> None:
-    """A finaliser or a signal handler appends while the spool is made anew: it comes behind, and nothing is lost."""
+    """A finalizer or a signal handler appends while a new spool is made: its event comes last, and nothing is lost."""
     store.fail(times=-1)
     for number in range(10):
         journal.append(delta(f"{number} "))
     with pytest.raises(errors.WriteFailed):
         journal.flush()
     appender = core_of(journal).writer.appender
-    put, late = appender.put_slowly, iter(["late "])
+    put, late = appender.spool_records.put, iter(["late "])
 
     def and_append(*args: Any) -> bool:
         for text in late:
             journal.append(delta(text))
         return put(*args)
 
-    appender.put_slowly = and_append
+    appender.spool_records.put = and_append
     damage(db, journal.owner_id, "all")
     for _ in range(2):
         with pytest.raises(errors.WriteFailed):
@@ -219,8 +220,8 @@ def test_an_append_in_the_middle_waits(journal: RunJournal, store: FaultyStore, 
 
 
 def test_a_storm_of_deletions(journal: RunJournal, store: FaultyStore, db: Path, tmp_path: Path) -> None:
-    """Threads append, the store fails every other time, and the files go away again and again: nothing is lost, doubled or
-    out of order."""
+    """Threads append, the store fails every other time, and the files are deleted again and again: nothing is lost, doubled
+    or out of order."""
     done = threading.Event()
     counts = [0, 0]
 
@@ -284,7 +285,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["-wal", "-shm", "-wal -shm"])
 def test_what_a_flush_returned_from_survives_a_deleted_wal(which: str, db: Path) -> None:
-    """The process is killed afterwards: what was stored before the deletion is there as well."""
+    """The process is killed afterwards, and the events that were stored before the deletion are there as well."""
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(db), which], capture_output=True, text=True, timeout=60, check=False
     )
@@ -296,8 +297,8 @@ def test_what_a_flush_returned_from_survives_a_deleted_wal(which: str, db: Path)
 
 
 def test_a_deleted_wal_that_others_use(db: Path, journals: Journals) -> None:
-    """It cannot be made anew beside them: what is stored is copied into the database, a flush fails, and what it could not
-    vouch for waits in the spool. When the others have closed, it goes on."""
+    """No -wal file can be made beside those of the others. Stored events are copied into the database, a flush fails, and
+    the events that it could not make durable wait in the spool. When the others have closed, the journal works again."""
     journal, other = journals(), journals()
     other.append(delta(run_id="s"))
     other.flush()
@@ -316,7 +317,7 @@ def test_a_deleted_wal_that_others_use(db: Path, journals: Journals) -> None:
 
 
 def test_a_replaced_wal_is_not_written_past(db: Path, journals: Journals) -> None:
-    """Somebody else has opened the database since, with files of their own: two pasts in one file would destroy it."""
+    """Another process has opened the database since, with files of its own: two histories in one file would destroy it."""
     journal = journals()
     journal.append(delta())
     journal.flush()
@@ -331,7 +332,7 @@ def test_a_replaced_wal_is_not_written_past(db: Path, journals: Journals) -> Non
 
 
 def test_a_heartbeat_notices_a_deleted_wal(db: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A journal that only reads, too."""
+    """A journal that only reads notices it, too."""
     clock = FakeClock()
     with RunJournal(db, clock=clock) as journal:
         journal.append(delta())
@@ -346,10 +347,10 @@ def test_a_heartbeat_notices_a_deleted_wal(db: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_database_that_keeps_no_wal_is_left_alone(db: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody has changed its mode, or its file system has none: there is nothing to miss."""
+    """Another program has changed its mode, or its file system does not support WAL: no file is missing."""
     with RunJournal(db) as journal:
 
-        def is_changed() -> bool:  # SQLite refuses it while the writer thread is reading
+        def is_changed() -> bool:  # SQLite refuses the change while the writer thread is reading
             store = core_of(journal).store
             store._close_readers()
             with contextlib.suppress(sqlite3.OperationalError):
@@ -378,7 +379,7 @@ def append(count):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}, call_id="c"))
 append(100)
 while not core_of(journal).writer.appender.spool.is_ready:
-    journal.flush()  # it has all the files that it makes for itself
+    journal.flush()  # the journal has all the files that it makes now
 print(journal.owner_id, flush=True)
 sys.stdin.readline()
 while not core_of(journal).writer.appender.spool.file.path.exists():
@@ -390,8 +391,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.slow
 def test_an_owner_that_comes_back_within_its_rights_has_a_spool_again(db: Path, journals: Journals) -> None:
-    """Taken for gone while it stood still, its spool was brought in and deleted, and no run of it was claimed. It goes on,
-    and a kill loses nothing."""
+    """While it was stopped, it was taken for dead: its spool was imported and deleted, and no run of it was claimed. It
+    continues, and a kill loses nothing."""
     process = subprocess.Popen(
         [sys.executable, "-c", PAUSED, str(db)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -403,7 +404,7 @@ def test_an_owner_that_comes_back_within_its_rights_has_a_spool_again(db: Path, 
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def is_collected() -> bool:
-        core_of(journal).dead_owners.collect()
+        core_of(journal).dead_owners.import_spools()
         return not files(db, owner_id)
 
     until(is_collected)

@@ -1,4 +1,4 @@
-"""Every byte of a small spool, changed: nothing that was acknowledged is lost without a word, or becomes something else."""
+"""Every byte of a small spool, changed: no acknowledged event is lost silently, or becomes another event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from langchain_runjournal import Event
 from langchain_runjournal.events.segments import Segment, pack
 from langchain_runjournal.journal.spool import CALL, OPEN, TEXT, VALUE, Spool, spool_files
-from langchain_runjournal.journal.spool_recovery import drain
+from langchain_runjournal.journal.spool_import import import_spool
 from langchain_runjournal.stores import Owner
 from langchain_runjournal.stores.sqlite import SqliteStore
 from tests.journal.test_spool import OWNER, whole
@@ -30,7 +30,7 @@ MUTATIONS: dict[str, Callable[[bytearray, int], object]] = {
 
 
 class Left:
-    """What a killed process left: two spool files of two runs, and a store that has the beginning of one of them."""
+    """The files of a killed process: two spool files of two runs, and a store that has the beginning of one run."""
 
     def __init__(self, home: Path) -> None:
         self.db = home / "template.db"
@@ -56,7 +56,7 @@ class Left:
         assert len(self.files) == 2
 
     def event(self, run_id: str, seq: int) -> Event:
-        """What was acknowledged."""
+        """Return an event that was acknowledged."""
         starts = [one for one in range(1, seq + 1) if one % 5 in (1, 4)]
         call = f"call-{starts[-1] // 3}"
         kind, text = ("tool.start", "at work") if seq == 5 else ("llm.ai.delta", f"{run_id}{seq} ")
@@ -66,7 +66,7 @@ class Left:
         return pack(run_id, 1, [self.event(run_id, seq) for seq in range(1, last + 1)])
 
     def judge(self, home: Path, what: str, name: str, content: bytes) -> None:
-        """Recover with one file changed, and look at everything."""
+        """Import the spool with one file changed, and check everything."""
         home.mkdir()
         db = home / self.db.name
         shutil.copyfile(self.db, db)
@@ -74,7 +74,7 @@ class Left:
             (home / other).write_bytes(content if other == name else unchanged)
         store = SqliteStore(db)
         try:
-            report = drain(store, OWNER.hex(), spool_files(db)[OWNER.hex()])
+            report = import_spool(store, OWNER.hex(), spool_files(db)[OWNER.hex()])
             for run_id in "ab":
                 acknowledged = [self.event(run_id, seq) for seq in range(1, 11)]
                 found = [store.read(run_id, seq - 1, 1)[0] for seq in whole(store, run_id)]
@@ -95,28 +95,28 @@ class Left:
             shutil.rmtree(home)
 
     def places(self, step: int) -> Iterator[tuple[str, int]]:
-        """Where there is something: each header, each record, and a little behind them."""
+        """Return the places that hold data: each header, each record, and a few bytes behind them."""
         for name, end in zip(self.files, self.ends, strict=True):
             for place in range(0, end + 40, step):
                 yield name, place
 
 
 def mutate(tmp_path: Path, kind: str, step: int) -> int:
-    """Change bytes, each `step`th, in one way. How many spools that were."""
+    """Change bytes, each `step`th, in one way. Return the number of spools that were changed."""
     left, change = Left(tmp_path), MUTATIONS[kind]
     mutated = 0
     for name, place in left.places(step):
         content = bytearray(left.files[name])
         change(content, place)
         if not any(content) or (kind == "a lost sector" and not any(content[place:])):
-            continue  # what was never written looks the same (docs/limits.md)
+            continue  # a file that was never written looks the same (docs/limits.md)
         left.judge(tmp_path / "copy", f"{kind} at {place} of {name}", name, bytes(content))
         mutated += 1
     return mutated
 
 
 def test_unchanged_it_is_whole(tmp_path: Path) -> None:
-    """So that the tests below find what a change does, and nothing else."""
+    """Without a change, nothing is wrong. So the tests below find what a change does, and nothing else."""
     left = Left(tmp_path)
     for name, content in left.files.items():
         left.judge(tmp_path / "copy", "unchanged", name, content)
@@ -126,12 +126,12 @@ def test_unchanged_it_is_whole(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_some_bytes(tmp_path: Path, kind: str) -> None:
-    """A few, at places that have no common divisor with the size of a record."""
+    """Change a few bytes, at places that have no common divisor with the size of a record."""
     assert mutate(tmp_path, kind, 53) > 10
 
 
 @pytest.mark.storm
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_every_byte(tmp_path: Path, kind: str) -> None:
-    """Of all that there is in both files."""
+    """Change every byte that holds data, in both files."""
     assert mutate(tmp_path, kind, 1) > 600

@@ -1,4 +1,4 @@
-"""Real processes, really killed: what `append` had returned from is there, in order, without a gap."""
+"""Real processes that are killed: every event whose `append` had returned is there, in order, without a gap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPEN = "import sys; from langchain_runjournal import RunJournal; RunJournal(sys.
 
 
 class Victim:
-    """A writer in a process of its own, and what it had appended when it died."""
+    """A writer in a process of its own, with the number of events that it had appended when it died."""
 
     def __init__(self, db: Path, threads: int, rate: float) -> None:
         self.ledger = db.with_name(f"ledger-{random.getrandbits(60):x}")
@@ -57,13 +57,14 @@ class Victim:
     def kill_after(self, seconds: float) -> None:
         while not all(self.returned()):
             threading.Event().wait(0.001)
-        threading.Event().wait(seconds)  # a random moment, nothing to wait for
+        threading.Event().wait(seconds)  # a random moment: no event could be awaited
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
 
 
 def check(journal: RunJournal, victim: Victim) -> int:
-    """Everything that had returned is there, and at most the one append of each thread that was under way."""
+    """Check that every event whose append had returned is there, and at most the one append of each thread that was under
+    way."""
     total = 0
     for thread, (run_id, returned) in enumerate(zip(victim.run_ids, victim.returned(), strict=True)):
         events = journal.read(run_id)
@@ -78,7 +79,7 @@ def check(journal: RunJournal, victim: Victim) -> int:
 @pytest.mark.guarantee("append", "flush")
 @pytest.mark.parametrize(("threads", "rate"), [(1, 200), (4, 200), (1, 0), (4, 0)])
 def test_killed_at_random_moments(db: Path, threads: int, rate: float) -> None:
-    """Twelve times each: 48 kills, and two more in the tests below."""
+    """Twelve kills each make 48, and the tests below make two more."""
     rng = random.Random(f"{threads} {rate}")
     victims = []
     for _ in range(12):
@@ -99,7 +100,7 @@ def test_killed_at_random_moments(db: Path, threads: int, rate: float) -> None:
 @pytest.mark.guarantee("seen elsewhere")
 @pytest.mark.parametrize("rate", [200, 0])
 def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> None:
-    """A second process follows while the first one is killed: what it showed is in the journal, word for word."""
+    """A second process follows while the first one is killed: all that it printed is in the journal, word for word."""
     for seconds in (0.05, 0.3, 0.6):
         victim = Victim(db, 1, rate)
         with RunJournal(db) as journal:
@@ -129,7 +130,7 @@ def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> No
 
 @pytest.mark.guarantee("killed process")
 def test_killed_again_while_it_recovers(db: Path) -> None:
-    """The recovering process is killed at random moments, again and again; the last one finds all of it, once."""
+    """The importing process is killed at random moments, again and again. The last one finds all events, once."""
     rng = random.Random(7)
     for _ in range(3):
         victim = Victim(db, 4, 0)
@@ -150,7 +151,7 @@ def test_killed_again_while_it_recovers(db: Path) -> None:
 
 @pytest.mark.guarantee("killed process")
 def test_several_recover_at_once(db: Path) -> None:
-    """Four processes open the file of a dead one at the same time: it is all there, once."""
+    """Four processes open the file of a dead one at the same time: all events are there, once."""
     victim = Victim(db, 4, 0)
     victim.kill_after(1.0)
     helpers = [
@@ -164,7 +165,8 @@ def test_several_recover_at_once(db: Path) -> None:
 
 
 def test_two_processes_write_one_file_for_ten_seconds(db: Path) -> None:
-    """Different runs, as fast as a real program would: none fails, nothing is missing, and both see both."""
+    """The processes write different runs, as fast as a real program would: none fails, nothing is missing, and both see all
+    runs."""
     code = """
 import sys, time
 from langchain_runjournal import RunJournal, Event
@@ -198,7 +200,7 @@ print(counts)
 
 @pytest.mark.guarantee("full disk")
 def test_locked_for_ten_seconds(db: Path) -> None:
-    """By a program that forgot its transaction: the agent goes on, the barrier waits or tells, nothing is lost."""
+    """A program forgot its transaction: the agent continues, the barrier waits or raises, and nothing is lost."""
     with RunJournal(db, busy_timeout=2) as journal, RunJournal(db, busy_timeout=60) as patient:
         for one in (journal, patient):
             one.append(Event(run_id=one.owner_id, kind="run.start"))
@@ -228,7 +230,8 @@ def test_locked_for_ten_seconds(db: Path) -> None:
 
 
 def test_a_torn_wal(db: Path) -> None:
-    """The end of SQLite's -wal file is garbage, as after a power loss: what came before it is there, and more can come."""
+    """The end of SQLite's -wal file is garbage, as after a power loss: the events before it are there, and more can be
+    stored."""
     code = """
 import os, sys
 from langchain_runjournal import RunJournal, Event
@@ -257,7 +260,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_the_spool_outlives_a_lost_wal(db: Path) -> None:
-    """The -wal is torn, and the spool is whole: what the store had lost again comes from there."""
+    """The -wal file is truncated, and the spool is intact: the spool restores the events that the store has lost."""
     code = """
 import os, sys
 from langchain_runjournal import RunJournal, Event
@@ -300,7 +303,8 @@ for number in range(int(sys.argv[3])):
 
 @pytest.mark.parametrize(("links", "kills"), [(True, 200), (False, 60)])
 def test_killed_while_the_file_is_made(tmp_path: Path, links: bool, kills: int) -> None:
-    """In its first milliseconds, also where there are no hard links: the next process opens it, and can write."""
+    """The process is killed in its first milliseconds, also where there are no hard links: the next process opens the file,
+    and can write."""
     no_links = "import os\ndef link(*args): raise OSError(95, 'none')\nos.link = link\n"
     code = MAKERS if links else no_links + MAKERS
     subprocess.run([sys.executable, "-c", code, str(tmp_path), str(links), str(kills)], check=True)

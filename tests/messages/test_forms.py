@@ -28,13 +28,12 @@ from langchain_runjournal.common.twins import run_sync
 from langchain_runjournal.messages.forms import problem_of
 from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
-from tests.settle.test_settle import THREAD, Asked, journal, model
+from tests.settle.test_settle import THREAD, Asked, model
 from tests.support.agents import asks, words
 
 # Most models here are called by `invoke`, and what they have said is part of what is looked at.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one ", "two "), RuntimeError("boom")]
 CUT = {"role": "assistant", "content": "one two "}

@@ -43,12 +43,6 @@ class Replay(BaseChatModel):
             yield ChatGenerationChunk(message=chunk.model_copy(deep=True))
 
 
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
 def cut(journal: RunJournal, chunks: list[AIMessageChunk], after: int) -> tuple[UUID, list[AIMessageChunk]]:
     """Stream, and leave after so many chunks."""
     run_id = uuid4()

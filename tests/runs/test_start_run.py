@@ -1,4 +1,4 @@
-"""`start_run`: a graph in a task of its own. Who starts it, reads it or waits for it is a guest, and may leave any time."""
+"""`start_run`: a graph runs in a task of its own. Its caller and its readers may leave at any time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHO: ContextVar[str] = ContextVar("who")
 
 @everywhere
 async def test_a_run_in_a_task_of_its_own(tmp_path: Path, kind: str, saver: str) -> None:
-    """It begins, everybody can see it, it ends well, and the next message works."""
+    """The run begins, every process sees it, it ends well, and the next message works."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await talk.start_held()
         with RunJournal(tmp_path / "runs.db") as other:
@@ -47,7 +47,7 @@ async def test_a_run_in_a_task_of_its_own(tmp_path: Path, kind: str, saver: str)
 
 @on_a_loop
 async def test_the_id_of_a_run(tmp_path: Path) -> None:
-    """It is the one in the config, as a UUID or as text, or a new one."""
+    """The run has the id in the config, a UUID or text, or else a new one."""
     async with talking(tmp_path) as talk:
         talk.model.say(words("fine"))
         given, text = uuid4(), str(uuid4())
@@ -62,7 +62,7 @@ async def test_the_id_of_a_run(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_the_context_of_the_caller(tmp_path: Path) -> None:
-    """A node sees the context variables of whoever started the run, and sets none of his."""
+    """A node sees the context variables of the caller that started the run, and cannot set them there."""
     seen = []
 
     async def look(state: MessagesState) -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def test_the_context_of_the_caller(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_run_that_a_node_starts_is_a_run_of_its_own(tmp_path: Path) -> None:
-    """On its own thread, with its own end; the run around it knows nothing of it."""
+    """The inner run has its own thread and its own end; the run around it records nothing of it."""
     handles: list[RunHandle] = []
     async with talking(tmp_path) as talk:
 
@@ -111,7 +111,7 @@ async def test_a_run_that_a_node_starts_is_a_run_of_its_own(tmp_path: Path) -> N
 
 @on_a_loop
 async def test_a_graph_without_a_thread(tmp_path: Path) -> None:
-    """It has no checkpointer: it runs, is stopped and journaled, as often at once as one likes, and nothing is settled."""
+    """A graph without a checkpointer runs, is stopped and journaled, any number of times at once; nothing is settled."""
     async with talking(tmp_path) as talk:
         agent = attach(build("by hand", talk.model, talk.tools, None), talk.journal)
         talk.model.say([*words("one "), talk.gate.apass, *words("two")])
@@ -127,7 +127,8 @@ async def test_a_graph_without_a_thread(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_graph_that_is_not_attached(tmp_path: Path) -> None:
-    """With `journal` it is attached to that, once; the thread is settled as if it had been attached before."""
+    """With `journal`, `start_run` attaches the graph, once, and settles the thread as if the program had attached the graph
+    before."""
     async with talking(tmp_path) as talk:
         talk.model.say([*words("one "), talk.gate.apass, *words("two")])
         for agent in (talk.plain, talk.agent):
@@ -139,12 +140,13 @@ async def test_a_graph_that_is_not_attached(tmp_path: Path) -> None:
         assert len(copies_of(talk.journal).attached) == 1
 
 
-# --- callers that go away ---------------------------------------------------------------------------------------------
+# --- callers and readers that leave -------------------------------------------------------------------------------------
 
 
 @on_a_loop
 async def test_a_caller_is_cancelled_while_it_starts(tmp_path: Path) -> None:
-    """Wherever that hits: the run has not begun, or it goes on to its end; and the thread is free for the next one."""
+    """At whatever await that hits: the run has not begun, or it continues to its end; and the thread is free for the next
+    run."""
     async with talking(tmp_path) as talk:
         talk.model.say(words("fi", "ne"))
         seen = set()
@@ -165,9 +167,9 @@ async def test_a_caller_is_cancelled_while_it_starts(tmp_path: Path) -> None:
 
 
 async def leave(handle: RunHandle, how: str) -> None:
-    """Somebody comes to the run, and goes away in the middle of it."""
+    """Read the run, or wait for it, and leave in the middle of it."""
 
-    async def come() -> None:
+    async def read() -> None:
         if how == "drop":
             handle.stream()
         elif how in ("events", "cancel in events"):
@@ -184,21 +186,21 @@ async def leave(handle: RunHandle, how: str) -> None:
             if how == "aclose":
                 await stream.aclose()  # type: ignore[attr-defined]
 
-    going = asyncio.create_task(come())
+    reading = asyncio.create_task(read())
     if "cancel" in how or how == "wait":
         for _ in range(50):
             await asyncio.sleep(0)
-        assert not going.done()
-        going.cancel()
-    await asyncio.wait([going])
+        assert not reading.done()
+        reading.cancel()
+    await asyncio.wait([reading])
     gc.collect()
 
 
 @pytest.mark.guarantee("client leaves")
 @pytest.mark.parametrize("how", LEAVING)
 @on_a_loop
-async def test_a_guest_who_leaves_changes_nothing(tmp_path: Path, how: str) -> None:
-    """Whoever reads the chunks, the events, or waits, is cancelled or goes: the run goes on to its end."""
+async def test_a_reader_that_leaves_changes_nothing(tmp_path: Path, how: str) -> None:
+    """Code that reads the chunks or the events, or waits, is cancelled or stops reading: the run continues to its end."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held(stream_mode="messages")
         await leave(handle, how)
@@ -209,8 +211,9 @@ async def test_a_guest_who_leaves_changes_nothing(tmp_path: Path, how: str) -> N
 
 @pytest.mark.parametrize("how", LEAVING)
 @on_a_loop
-async def test_a_guest_who_leaves_stops_it_if_asked_to(tmp_path: Path, how: str) -> None:
-    """With on_disconnect="stop": cause "disconnect", settled. But not while somebody else is there."""
+async def test_the_last_reader_that_leaves_stops_the_run_if_asked_to(tmp_path: Path, how: str) -> None:
+    """With on_disconnect="stop", the run ends with cause "disconnect" and is settled, but not while another reader is
+    left."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held(stream_mode="messages", on_disconnect="stop")
         stays = asyncio.create_task(handle.wait())
@@ -247,7 +250,7 @@ BAD: dict[str, tuple[type[Exception], dict[str, Any]]] = {
 @pytest.mark.parametrize("what", BAD)
 @on_a_loop
 async def test_what_cannot_begin(tmp_path: Path, what: str) -> None:
-    """It says what is wrong, nothing is at work, and the thread is free: also if LangGraph is who refuses."""
+    """The error says what is wrong, no run is left, and the thread is free: also if LangGraph raises the error."""
     error, given = BAD[what]
     async with talking(tmp_path) as talk:
         talk.model.say(words("never"))
@@ -262,7 +265,7 @@ async def test_what_cannot_begin(tmp_path: Path, what: str) -> None:
 
 @on_a_loop
 async def test_a_run_id_is_used_once(tmp_path: Path) -> None:
-    """Not again, on whatever thread, and not while the first one is at work; neither thread is busy by that."""
+    """`start_run` refuses an id that another run has or had, on whatever thread; neither thread becomes busy."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         for thread in ("t", "other"):
@@ -280,7 +283,7 @@ async def test_a_run_id_is_used_once(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_what_belongs_elsewhere(tmp_path: Path) -> None:
-    """The config of a node, a graph of no journal, a journal that is closed: each is told, and nothing has begun."""
+    """`start_run` refuses the config of a node, a graph of no journal, and a closed journal; nothing has begun."""
     told = []
     async with talking(tmp_path) as talk:
 
@@ -305,3 +308,23 @@ async def test_what_belongs_elsewhere(tmp_path: Path) -> None:
                 await start_run(agent, say("go"), on("t"), journal=journal)
         assert await talk.journal.aruns("t") == []
         await talk.goes_on()
+
+
+@on_a_loop
+async def test_attached_elsewhere(tmp_path: Path) -> None:
+    """`start_run` refuses a second journal for an attached graph, before anything begins."""
+    async with talking(tmp_path) as talk:
+        with RunJournal(tmp_path / "other.db") as other:
+            with pytest.raises(errors.InvalidArgument, match="to which the graph is attached"):
+                await start_run(talk.agent, say("go"), on("t"), journal=other)
+            assert (other.runs(), talk.journal.runs()) == ([], [])
+
+
+@on_a_loop
+async def test_an_unknown_option(tmp_path: Path) -> None:
+    """`start_run` refuses it: LangGraph would accept it and say nothing, and a typing error would change what a second
+    message does."""
+    async with talking(tmp_path) as talk:
+        with pytest.raises(errors.InvalidArgument, match="ifbusy"):
+            await talk.start(ifbusy="stop")
+        assert await talk.journal.aruns() == []

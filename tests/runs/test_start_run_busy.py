@@ -1,4 +1,4 @@
-"""Two messages at once on a thread, in one process: one is rejected, takes the place of the other, or waits its turn."""
+"""Two messages at once on a thread, in one process: one is rejected, takes the place of the other, or waits in line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.types import Command
 
 from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_run
 from tests.support.agents import words
 from tests.support.conversations import PATIENCE, Gate, build, story, the_rest, until, until_said
-from tests.support.started_agent import SAVERS, Talk, everywhere, facts, on, on_a_loop, say, talking
+from tests.support.started_agent import SAVERS, Talk, asking, everywhere, facts, needs_311, on, on_a_loop, say, talking
 
 DONE = ("completed", None, True)
 
@@ -21,7 +22,7 @@ DONE = ("completed", None, True)
 @pytest.mark.parametrize("saver", SAVERS)
 @on_a_loop
 async def test_reject(tmp_path: Path, saver: str) -> None:
-    """`ThreadBusy` carries the run that has the thread; nothing has begun, and that run goes on. Other threads are free."""
+    """`ThreadBusy` names the run that has the thread; nothing has begun, and that run continues. Other threads are free."""
     async with talking(tmp_path, saver) as talk:
         handle = await talk.start_held()
         for options in ({}, {"if_busy": "reject"}):
@@ -40,7 +41,7 @@ async def test_reject(tmp_path: Path, saver: str) -> None:
 
 @everywhere
 async def test_stop(tmp_path: Path, kind: str, saver: str) -> None:
-    """The other one is stopped, cause "superseded", and settled, before the model sees what it left."""
+    """The other run is stopped, cause "superseded", and settled, before the model sees what it left."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await talk.start_held()
         talk.model.say(words("fi", "ne"))
@@ -58,7 +59,7 @@ async def test_stop(tmp_path: Path, kind: str, saver: str) -> None:
 @pytest.mark.parametrize("saver", SAVERS)
 @on_a_loop
 async def test_wait(tmp_path: Path, saver: str) -> None:
-    """Five who wait get their turns in the order in which they came, one at a time."""
+    """Five runs that wait begin in the order in which they came, one at a time."""
     async with talking(tmp_path, saver) as talk:
         handle = await talk.start_held()
         talk.model.say(words("fine"))
@@ -66,25 +67,25 @@ async def test_wait(tmp_path: Path, saver: str) -> None:
         for number in range(5):
             waiting.append(asyncio.create_task(talk.start(f"w{number}", if_busy="wait")))
             await asyncio.sleep(0)
-        await asyncio.sleep(0.05)  # nothing tells that nothing happens
+        await asyncio.sleep(0.05)  # no event shows that nothing happens
         assert not any(one.done() for one in waiting)
         assert len(await talk.journal.aruns("t")) == 1
         talk.gate.open()
         handles = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
         assert [facts(await one.wait()) for one in (handle, *handles)] == [DONE] * 6
         assert [run.run_id for run in await talk.journal.aruns("t")] == [one.run_id for one in (handle, *handles)][::-1]
-        told = [line for number in range(5) for line in (f"U w{number}", "A fine")]
-        await talk.goes_on("U go", "A one two three", *told)
+        later = [line for number in range(5) for line in (f"U w{number}", "A fine")]
+        await talk.goes_on("U go", "A one two three", *later)
 
 
 @on_a_loop
-async def test_one_who_waits_is_cancelled(tmp_path: Path) -> None:
-    """It leaves no trace, and hinders nobody: whoever came before it and after it gets a turn."""
+async def test_a_waiting_run_is_cancelled(tmp_path: Path) -> None:
+    """The run leaves no trace, and hinders no other: the runs before it and after it in line begin."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         talk.model.say(words("fine"))
         waiting = [asyncio.create_task(talk.start(f"w{number}", if_busy="wait")) for number in range(5)]
-        await asyncio.sleep(0.05)  # nothing tells that nothing happens
+        await asyncio.sleep(0.05)  # no event shows that nothing happens
         for number in (0, 2, 4):
             waiting[number].cancel()
         await asyncio.wait([waiting[number] for number in (0, 2, 4)])
@@ -98,8 +99,8 @@ async def test_one_who_waits_is_cancelled(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_one_who_waits_is_cancelled_and_the_others_stay_in_line(tmp_path: Path) -> None:
-    """Whoever stands behind it still comes after those before it, and so does whoever comes later."""
+async def test_a_waiting_run_is_cancelled_and_the_others_stay_in_line(tmp_path: Path) -> None:
+    """The runs behind it, and those that come later, still begin after the runs before it."""
     async with talking(tmp_path) as talk:
         await talk.start_held()
         talk.model.say(words("fine"))
@@ -118,7 +119,7 @@ async def test_one_who_waits_is_cancelled_and_the_others_stay_in_line(tmp_path: 
 
 @on_a_loop
 async def test_some_wait_and_some_take_the_place(tmp_path: Path) -> None:
-    """In any mixture: one at a time, each whole, in the order of their turns."""
+    """In any mixture, the runs begin one at a time, each whole, in the order of the line."""
     async with talking(tmp_path, "file") as talk:
         await talk.start_held()
         talk.model.say([*words("fi"), lambda: asyncio.sleep(0), *words("ne")])
@@ -135,14 +136,14 @@ async def test_some_wait_and_some_take_the_place(tmp_path: Path) -> None:
         assert asked[0] == "U go"
         assert sorted(asked[1:]) == asked[1:]
         for run, after in zip(runs[1:], runs, strict=False):
-            # To a millisecond, as the clock of the journal has it.
+            # The clock of the journal counts milliseconds.
             assert (run.ended_at or 0) <= (await talk.journal.aread(after.run_id))[0].at + 0.001
 
 
 @pytest.mark.parametrize("how", ["stop", "wait"])
 @on_a_loop
 async def test_the_one_that_is_waited_for_is_stopped_or_paused(tmp_path: Path, how: str) -> None:
-    """By whomever: the thread is free then. A stop of the older one does not reach the one that waited."""
+    """The thread is free when any process has stopped the run. A stop of that run does not reach the run that waited."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         talk.model.say([talk.gate.apass, *words("fine")])
@@ -158,8 +159,9 @@ async def test_the_one_that_is_waited_for_is_stopped_or_paused(tmp_path: Path, h
 
 
 @on_a_loop
-async def test_a_run_that_nobody_started_counts(tmp_path: Path) -> None:
-    """A plain `astream` of the attached graph has its thread as well: one is rejected, or waits for its end."""
+async def test_a_run_without_start_run_counts(tmp_path: Path) -> None:
+    """A plain `astream` of the attached graph has its thread as well: `start_run` rejects the next message, or waits for the
+    end."""
     async with talking(tmp_path) as talk:
         talk.model.say([*words("one "), talk.gate.apass, *words("two")])
 
@@ -173,7 +175,7 @@ async def test_a_run_that_nobody_started_counts(tmp_path: Path) -> None:
             await talk.start("me too")
         assert [run.run_id for run in await talk.journal.aruns("t")] == [raised.value.run_id]
         waiting = asyncio.create_task(talk.start("later", if_busy="wait"))
-        await asyncio.sleep(0.05)  # nothing tells that nothing happens
+        await asyncio.sleep(0.05)  # no event shows that nothing happens
         assert not waiting.done()
         talk.model.say(words("fine"))
         talk.gate.open()
@@ -184,7 +186,7 @@ async def test_a_run_that_nobody_started_counts(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_to_take_the_place_where_others_wait(tmp_path: Path) -> None:
-    """The run that has the thread is stopped at once, and not when those before it have had their turns."""
+    """The run that has the thread is stopped at once, and not only when the runs before in line have run."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         talk.model.say(words("fine"))
@@ -199,8 +201,8 @@ async def test_to_take_the_place_where_others_wait(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_who_waits_while_the_journal_is_closed(tmp_path: Path) -> None:
-    """It is told so, or is stopped as well: no run is left behind that seems to go on."""
+async def test_a_run_that_waits_while_the_journal_is_closed(tmp_path: Path) -> None:
+    """It raises `JournalClosed`, or the journal stops it as well: no run is left behind that seems to be running."""
     async with talking(tmp_path) as talk:
         journal = RunJournal(tmp_path / "runs.db")
         cleaning = Gate()
@@ -221,7 +223,7 @@ async def test_who_waits_while_the_journal_is_closed(tmp_path: Path) -> None:
             closing = asyncio.create_task(journal.aclose())
             await asyncio.wait_for(cleaning.reached.wait(), PATIENCE)
             assert facts(await handle.wait()) == ("interrupted", "shutdown", True)
-            # It begins, or is told: while the journal waits for what cleans up.
+            # It begins or raises while the journal waits for the node that cleans up.
             await asyncio.wait([waiting], timeout=3.0)
             cleaning.open()
             await closing
@@ -253,7 +255,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("if_busy", ["reject", "stop", "wait"])
 @on_a_loop
 async def test_the_run_of_a_dead_owner(tmp_path: Path, if_busy: str) -> None:
-    """It does not make the thread busy: it is settled, cause "crash", before the new one begins."""
+    """It does not make the thread busy: the next run settles it, cause "crash", before it begins."""
     process = subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", VICTIM, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -281,7 +283,7 @@ async def test_the_run_of_a_dead_owner(tmp_path: Path, if_busy: str) -> None:
 
 @on_a_loop
 async def test_many_at_the_same_moment(tmp_path: Path) -> None:
-    """Exactly one begins, and the others are told of it."""
+    """Exactly one run begins, and the other calls raise `ThreadBusy` with its id."""
     async with talking(tmp_path) as talk:
         talk.model.say([talk.gate.apass, *words("fine")])
         found = await asyncio.gather(*[talk.start(f"m{number}") for number in range(20)], return_exceptions=True)
@@ -293,3 +295,16 @@ async def test_many_at_the_same_moment(tmp_path: Path) -> None:
         talk.gate.open()
         assert facts(await begun[0].wait()) == DONE
         assert len(await talk.journal.aruns("t")) == 1
+
+
+@needs_311
+@on_a_loop
+async def test_an_answer_that_comes_too_late_resumes_nothing(tmp_path: Path) -> None:
+    """Of several answers, one resumes the paused run and names it; the others find no run that waits."""
+    async with talking(tmp_path) as talk:
+        agent = asking(talk)
+        paused = await (await start_run(agent, say("go"), on("t"))).wait()
+        talk.model.say(words("fine"))
+        answers = [start_run(agent, Command(resume=str(n)), on("t"), if_busy="wait") for n in range(3)]
+        runs = [await handle.wait() for handle in await asyncio.gather(*answers)]
+        assert sorted(str(run.continues) for run in runs) == sorted(["None", "None", paused.run_id])

@@ -30,11 +30,11 @@ RUNS = 200
 
 @dataclass
 class One:
-    """A run of the crowd: what it does when, and what was seen of it."""
+    """A run of the crowd: what it does when, and what the test saw of it."""
 
     number: int
     stop_at: int | None
-    """At the how many-th step of its model and its tools it is stopped, if it gets that far."""
+    """The number of the step of its model and its tools at which the test stops it, if it gets that far."""
     steps: int = 0
     heard: str = ""
     handle: RunHandle | None = None
@@ -45,7 +45,7 @@ class One:
         self.steps += 1
         await asyncio.sleep(0)
         if self.steps == self.stop_at and self.handle is not None:
-            # Somewhere else, as a stop is: the run itself is cancelled by it.
+            # In another task, as a stop is: the stop cancels the run itself.
             await self.handle._journal.astop(self.handle.run_id)
 
     def script(self) -> list[Any]:
@@ -58,7 +58,7 @@ class One:
 
 
 class Crowded(BaseChatModel):
-    """Says to each of them what is meant for it."""
+    """A model that says to each run what is meant for it."""
 
     crowd: Any
 
@@ -109,7 +109,7 @@ def tools_of(crowd: list[One]) -> list[Any]:
 
 
 async def live(agent: Any, one: One) -> None:
-    """One of them, from its start to its end, with a reader of its chunks."""
+    """Run one of the crowd from its start to its end, with a reader of its chunks."""
     config = on(f"t{one.number}", callbacks=[one.observer])
     one.handle = await start_run(agent, say(str(one.number)), config, stream_mode="messages", grace=5.0)
     async for chunk, _ in one.handle.stream():
@@ -118,7 +118,7 @@ async def live(agent: Any, one: One) -> None:
 
 
 async def check(agent: Any, journal: RunJournal, one: One) -> str:
-    """All that must hold of one that is over; and how it has ended."""
+    """Assert all that must hold of a run that is over, and return how it has ended."""
     assert one.handle is not None
     run = await one.handle.wait()
     assert facts(run) in (("completed", None, True), ("interrupted", "stop", True)), facts(run)
@@ -149,7 +149,7 @@ async def check(agent: Any, journal: RunJournal, one: One) -> str:
 @pytest.mark.parametrize("saver", ["memory", "file"])
 @pytest.mark.parametrize("kind", KINDS[-1:])
 def test_a_crowd(tmp_path: Path, kind: str, saver: str) -> None:
-    """All have ended, all are settled, no event is missing, and nothing is left: no task, thread, file, or memory."""
+    """All runs have ended and are settled, no event is missing, and nothing is left: no task, thread, file, or memory."""
     rng = random.Random(5)
     stopped = set(rng.sample(range(RUNS), RUNS // 2))
     crowd = [One(number, rng.randint(1, 50) if number in stopped else None) for number in range(RUNS)]
@@ -175,7 +175,7 @@ def test_a_crowd(tmp_path: Path, kind: str, saver: str) -> None:
         return {thread.name for thread in threading.enumerate()}, len(os.listdir("/proc/self/fd"))
 
     def is_no_more(now: tuple[set[str], int], than: tuple[set[str], int]) -> bool:
-        # Of the test before, a thread may still have been about to end.
+        # A thread of the test before may still have been about to end.
         return now[0] <= than[0] and now[1] <= than[1]
 
     with nothing_is_wrong():
@@ -184,5 +184,5 @@ def test_a_crowd(tmp_path: Path, kind: str, saver: str) -> None:
         asyncio.run(all_of_them())
         give_up = time.monotonic() + PATIENCE
         while not is_no_more(left(), before) and time.monotonic() < give_up:
-            time.sleep(0.01)  # a thread that was told to end
+            time.sleep(0.01)  # a thread that was asked to end
         assert is_no_more(left(), before)

@@ -1,4 +1,4 @@
-"""Stopping what `start_run` began: wherever it is, from wherever one likes, once; and nothing of it goes on afterwards."""
+"""Stopping what `start_run` began: at any point, from any process, once; and no call of the run continues after that."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from uuid import uuid4
 import pytest
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
 
 from langchain_runjournal import RunHandle, errors, start_run
 from langchain_runjournal.journal.core import core_of
 from tests.support.agents import asks, words
-from tests.support.conversations import PATIENCE, Broken, Gate, until, until_said
-from tests.support.started_agent import KINDS, Talk, everywhere, facts, on, on_a_loop, say, talking
+from tests.support.conversations import PATIENCE, Broken, Gate, the_rest, until, until_said
+from tests.support.started_agent import KINDS, Talk, asking, everywhere, facts, needs_311, on, on_a_loop, say, talking
 
 THREE = [("c1", "quick", {"x": 1}), ("c2", "quick", {"x": 2})]
 STOPPED = ("interrupted", "stop", True)
 
 
 async def held(gate: Gate) -> None:
-    """Somebody waits at the gate, on whatever thread."""
+    """Wait until a call is held at the gate, on whatever thread."""
     await until(gate.held.is_set)
 
 
 async def start_tools(talk: Talk, name: str, **options: Any) -> RunHandle:
-    """A run in the third of three parallel tools; the others have finished."""
+    """Start a run and return it in the third of three parallel tools; the others have finished."""
     talk.model.say(asks(*THREE, ("c3", name, {"x": 3})), words("never"))
     handle = await talk.start(**options)
     await held(talk.gate)
@@ -36,7 +37,7 @@ async def start_tools(talk: Talk, name: str, **options: Any) -> RunHandle:
 
 
 class Holding(InMemorySaver):
-    """Holds whoever writes a checkpoint, while it has a gate."""
+    """A checkpointer that holds each write of a checkpoint, while it has a gate."""
 
     gate: Gate | None = None
 
@@ -46,12 +47,12 @@ class Holding(InMemorySaver):
         return await super().aput(*args, **given)
 
 
-# --- where it is ------------------------------------------------------------------------------------------------------
+# --- at any point -----------------------------------------------------------------------------------------------------
 
 
 @everywhere
 async def test_before_the_first_token(tmp_path: Path, kind: str, saver: str) -> None:
-    """The message of the user stays, and nothing else is there."""
+    """The message of the user stays, and the thread has nothing else."""
     async with talking(tmp_path, saver, kind) as talk:
         talk.model.say([talk.gate.apass, *words("never")])
         handle = await talk.start()
@@ -107,7 +108,7 @@ async def test_at_any_moment_of_its_beginning(tmp_path: Path) -> None:
 
 @everywhere
 async def test_in_mid_token(tmp_path: Path, kind: str, saver: str) -> None:
-    """What was said stays; the reader of the run comes to a quiet end, and has not heard more."""
+    """What the model said stays; the reader of the run comes to the end without an error, and has not read more."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await talk.start_held(stream_mode="messages")
         chunks = handle.stream()
@@ -125,7 +126,7 @@ async def test_in_mid_token(tmp_path: Path, kind: str, saver: str) -> None:
 @pytest.mark.guarantee("finished tools")
 @everywhere
 async def test_in_the_third_tool(tmp_path: Path, kind: str, saver: str) -> None:
-    """The results of those that had finished stay; of the third it is said that it was cut off."""
+    """The results of the tools that had finished stay; the result of the third says that it was cut off."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await start_tools(talk, "slow")
         assert facts(await handle.stop("timeout")) == ("interrupted", "timeout", True)
@@ -134,13 +135,13 @@ async def test_in_the_third_tool(tmp_path: Path, kind: str, saver: str) -> None:
 
 @everywhere
 async def test_in_a_tool_on_a_thread_that_ends_in_time(tmp_path: Path, kind: str, saver: str) -> None:
-    """Within the grace: its real result is in the thread, when the stop returns."""
+    """A tool that ends within the grace has its real result in the thread when the stop returns."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await start_tools(talk, "plod", grace=PATIENCE)
         stopping = asyncio.create_task(handle.stop())
         await until_said(talk.journal, handle.run_id, "run.stop")
-        await until(lambda: handle._started.root is not None and handle._started.root.over)
-        await asyncio.sleep(0.1)  # nothing tells that nothing happens
+        await until(lambda: handle._control.root is not None and handle._control.root.over)
+        await asyncio.sleep(0.1)  # no event shows that nothing happens
         assert (await talk.journal.arun(handle.run_id)).status == "running"
         talk.gate.open()
         assert facts(await stopping) == STOPPED
@@ -149,7 +150,7 @@ async def test_in_a_tool_on_a_thread_that_ends_in_time(tmp_path: Path, kind: str
 
 @everywhere
 async def test_in_a_tool_on_a_thread_that_does_not(tmp_path: Path, kind: str, saver: str) -> None:
-    """The stop does not wait for it; its result comes to the journal late, and to the thread with the next message."""
+    """The stop does not wait for the tool; its result comes to the journal late, and to the thread with the next message."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await start_tools(talk, "plod", grace=0.05)
         assert facts(await asyncio.wait_for(handle.stop(), PATIENCE)) == STOPPED
@@ -166,7 +167,7 @@ async def test_in_a_tool_on_a_thread_that_does_not(tmp_path: Path, kind: str, sa
 @pytest.mark.parametrize("how", ["failed", "stopped"])
 @on_a_loop
 async def test_during_its_settlement(tmp_path: Path, how: str) -> None:
-    """The stop waits for that, does not disturb it, however long it takes, and does not change how the run ended."""
+    """The stop waits for the settlement, however long that takes, and changes neither it nor how the run ended."""
     saver = Holding()
     async with talking(tmp_path) as talk:
         talk = Talk(talk.journal, saver)
@@ -180,7 +181,7 @@ async def test_during_its_settlement(tmp_path: Path, how: str) -> None:
             stops.append(asyncio.create_task(handle.stop()))
         await asyncio.wait_for(saver.gate.reached.wait(), PATIENCE)
         stops += [asyncio.create_task(handle.stop("timeout")) for _ in range(2)]
-        # Nothing tells that nothing happens: longer than the grace.
+        # No event shows that nothing happens, so this sleeps longer than the grace.
         await asyncio.sleep(0.1)
         assert not any(one.done() for one in stops)
         assert (await talk.journal.arun(handle.run_id)).status == "running"
@@ -192,7 +193,8 @@ async def test_during_its_settlement(tmp_path: Path, how: str) -> None:
 
 @on_a_loop
 async def test_of_what_does_not_run(tmp_path: Path) -> None:
-    """A stop of a run that has ended says how; one of no run says so; neither reaches the next run of the thread."""
+    """A stop of a run that has ended returns that run; one of an unknown run raises; neither reaches the next run of the
+    thread."""
     async with talking(tmp_path) as talk:
         talk.model.say(words("hello"))
         first = await (await talk.start("hi")).wait()
@@ -213,11 +215,74 @@ async def test_of_what_does_not_run(tmp_path: Path) -> None:
         await talk.goes_on("U hi", "A hello", "U go", "A~ one two ", "U go", "A one two three")
 
 
-# --- once, and from anywhere ------------------------------------------------------------------------------------------
+@needs_311
+@pytest.mark.parametrize("how", ["stop", "timeout"])
+@on_a_loop
+async def test_stopped_after_it_was_answered(tmp_path: Path, how: str) -> None:
+    """What the user has seen since is in the thread, and no question that was answered waits there."""
+    async with talking(tmp_path) as talk:
+        agent = asking(talk)
+        paused = await (await start_run(agent, say("go"), on("t"))).wait()
+        talk.model.say([*words("one ", "two "), talk.gate.apass])
+        limit = 0.2 if how == "timeout" else None
+        handle = await start_run(agent, Command(resume="yes"), on("t"), timeout=limit)
+        await asyncio.wait_for(talk.gate.reached.wait(), PATIENCE)
+        run = await (handle.stop() if how == "stop" else handle.wait())
+        assert (facts(run), run.continues) == (("interrupted", how, True), paused.run_id)
+        assert await talk.thread() == ["U go", "A~ one two "]
+
+
+@needs_311
+@on_a_loop
+async def test_stopped_with_an_open_question(tmp_path: Path) -> None:
+    """One tool asks, another one is running: a stop does not answer the question. The results of both tools say what
+    happened."""
+    started = asyncio.Event()
+
+    @tool
+    async def ask() -> str:
+        """Asks."""
+        return str(interrupt("may I?"))
+
+    @tool
+    async def hang() -> str:
+        """Hangs."""
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async with talking(tmp_path, kind="agent", tools=[ask, hang]) as talk:
+        talk.model.say(asks(("c1", "ask", {}), ("c2", "hang", {})))
+        handle = await talk.start()
+        await asyncio.wait_for(started.wait(), PATIENCE)
+        await until_said(talk.journal, handle.run_id, "tool.error")
+        assert facts(await handle.stop()) == STOPPED
+        left = ["U go", "A Looking. (c1,c2)", "T*(c1) waiting", "T*(c2) started"]
+        await talk.goes_on(*left)
+
+
+@on_a_loop
+async def test_a_stop_that_meets_the_end(tmp_path: Path) -> None:
+    """No event follows the end of a run, so a reader that has seen the end has seen all."""
+    async with talking(tmp_path) as talk:
+        for number in range(40):
+            talk.model.say(words("fi", "ne"))
+            handle = await talk.start(thread=f"t{number}")
+            deliver = core_of(talk.journal).stops.deliver
+            asyncio.get_running_loop().call_later(0.0002 * number, deliver, handle.run_id, "stop")
+            await handle.wait()
+            await the_rest()
+            kinds = [event.kind for event in await talk.journal.aread(handle.run_id)]
+            assert kinds[-1] == "run.end"
+            deliver(handle.run_id, "stop")
+            assert len(await talk.journal.aread(handle.run_id)) == len(kinds)
+
+
+# --- once, from any process ------------------------------------------------------------------------------------------
 
 
 def cancelled_in(gate: Gate, times: list[str], lets_go: Gate | None = None, gives: str | None = None) -> Any:
-    """A tool that notes how often it is cancelled, and then takes its time."""
+    """Return a tool that notes how often it is cancelled, and then takes its time."""
 
     @tool
     async def stubborn(x: int) -> str:
@@ -244,7 +309,7 @@ def cancelled_in(gate: Gate, times: list[str], lets_go: Gate | None = None, give
 @pytest.mark.parametrize("kind", KINDS)
 @on_a_loop
 async def test_many_stops_at_once(tmp_path: Path, kind: str, gives: str | None) -> None:
-    """A tool sees one cancellation and cleans up within the grace; what it still gives is kept; the first cause stays."""
+    """A tool sees one cancellation and cleans up within the grace; what it still returns is kept; the first cause stays."""
     gate, times = Gate(), list[str]()
     async with talking(tmp_path, "file", kind, tools=[cancelled_in(gate, times, gives=gives)]) as talk:
         talk.model.say(asks(("c1", "stubborn", {"x": 1})), words("never"))
@@ -264,7 +329,7 @@ async def test_many_stops_at_once(tmp_path: Path, kind: str, gives: str | None) 
 @pytest.mark.parametrize("kind", KINDS)
 @on_a_loop
 async def test_what_swallows_the_cancellation(tmp_path: Path, kind: str) -> None:
-    """After the grace it is cancelled again, and the run ends."""
+    """A tool that swallows the cancellation is cancelled again after the grace, and the run ends."""
     gate, times = Gate(), list[str]()
     async with talking(tmp_path, "file", kind, tools=[cancelled_in(gate, times, Gate())]) as talk:
         talk.model.say(asks(("c1", "stubborn", {"x": 1})), words("never"))
@@ -277,7 +342,7 @@ async def test_what_swallows_the_cancellation(tmp_path: Path, kind: str) -> None
 
 @on_a_loop
 async def test_a_stop_that_takes_too_long(tmp_path: Path) -> None:
-    """`StopTimeout`, in both ways of waiting; the request stays, and the run ends when it can."""
+    """`StopTimeout`, in the sync and the async way to wait; the request stays, and the run ends when it can."""
     gate, times, lets_go = Gate(), list[str](), Gate()
     async with talking(tmp_path, tools=[cancelled_in(gate, times, lets_go)]) as talk:
         talk.model.say(asks(("c1", "stubborn", {"x": 1})), words("never"))
@@ -297,7 +362,7 @@ async def test_a_stop_that_takes_too_long(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_stop_on_the_loop_of_the_run(tmp_path: Path) -> None:
-    """To wait there without giving way would be to wait for ever: it says so. To ask there is fine."""
+    """Waiting there in a blocking call would be a deadlock, and raises. Asking there without waiting works."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
         with pytest.raises(errors.WouldDeadlock):

@@ -1,4 +1,5 @@
-"""`start_run`: what its readers get, what becomes of a graph that fails, waits for a human, or runs out of time or loop."""
+"""`start_run`: what readers of a run get, and how a run ends whose graph fails or waits for a human, or whose time or loop
+ends."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from tests.support.conversations import (
     Gate,
     Recording,
     build,
+    end_of,
     nothing_is_wrong,
     open_saver,
     the_rest,
@@ -47,8 +49,8 @@ async def start_looping(talk: Talk, steps: int, passed: list[int], **options: An
     return await start_run(graph, say("go"), {"recursion_limit": steps + 5}, stream_mode="updates", **options)
 
 
-async def turns(count: int = 300) -> None:
-    """Let the others do what they can: what stands still after that waits for somebody."""
+async def spin(count: int = 300) -> None:
+    """Let the other tasks do what they can: a task that has not ended after that waits for something."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -59,7 +61,7 @@ async def turns(count: int = 300) -> None:
 @pytest.mark.parametrize("mode", [None, "updates", "messages", ["values", "custom", "messages"]])
 @on_a_loop
 async def test_the_chunks_of_the_graph(tmp_path: Path, mode: Any) -> None:
-    """As `astream` gives them, in their order, whenever the reader comes; to its end."""
+    """A reader gets them to the end as `astream` gives them, in their order, whenever it begins to read."""
     async with talking(tmp_path) as talk:
         given: list[list[str]] = []
         for thread in ("early", "late", "plain"):
@@ -77,7 +79,7 @@ async def test_the_chunks_of_the_graph(tmp_path: Path, mode: Any) -> None:
 
 
 def shape(chunk: Any) -> str:
-    """What it is, without what is of one run only."""
+    """What a chunk is, without what belongs to one run only."""
     match chunk:
         case dict():
             return str({key: shape(value) for key, value in chunk.items()})
@@ -90,7 +92,7 @@ def shape(chunk: Any) -> str:
 
 @on_a_loop
 async def test_a_slow_reader_is_waited_for(tmp_path: Path) -> None:
-    """The graph gets no further ahead of him than 64 chunks; and when he has gone, it goes on to its end."""
+    """The graph gets no further ahead of its reader than 64 chunks; when the reader has gone, it continues to its end."""
     async with talking(tmp_path) as talk:
         passed: list[int] = []
         handle = await start_looping(talk, 300, passed)
@@ -100,7 +102,7 @@ async def test_a_slow_reader_is_waited_for(tmp_path: Path) -> None:
                 await reader.__anext__()
             taken += read
             await until(lambda: len(passed) >= taken + 62)  # noqa: B023
-            await turns()
+            await spin()
             assert len(passed) <= taken + 66
         assert (await talk.journal.arun(handle.run_id)).status == "running"
         await reader.aclose()  # type: ignore[attr-defined]
@@ -112,7 +114,7 @@ async def test_a_slow_reader_is_waited_for(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_stop_while_the_run_waits_for_its_reader(tmp_path: Path) -> None:
-    """It is stopped all the same; the reader gets what is there, and then quietly the end."""
+    """The run stops all the same; the reader gets the chunks that are left, and then the end without an error."""
     async with talking(tmp_path) as talk:
         passed: list[int] = []
         handle = await start_looping(talk, 300, passed)
@@ -126,7 +128,7 @@ async def test_a_stop_while_the_run_waits_for_its_reader(tmp_path: Path) -> None
 
 @on_a_loop
 async def test_a_reader_that_never_comes(tmp_path: Path) -> None:
-    """Nobody waits for him; what he may still want is kept for him, but no more than 1,000 chunks."""
+    """The run does not wait for the reader, and keeps no more than 1,000 chunks for it."""
     async with talking(tmp_path) as talk:
         for steps in (1_000, 1_001):
             passed: list[int] = []
@@ -141,14 +143,14 @@ async def test_a_reader_that_never_comes(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_nobody_can_ever_come(tmp_path: Path) -> None:
-    """The handle is lost: the run goes on, and can be found in the journal."""
+async def test_a_handle_that_is_garbage_collected(tmp_path: Path) -> None:
+    """The run continues, and any process finds it in the journal."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held(on_disconnect="stop")
         run_id = handle.run_id
         del handle
         gc.collect()
-        await turns()
+        await spin()
         talk.gate.open()
         await until(lambda: talk.journal.run(run_id).ended)
         assert facts(talk.journal.run(run_id)) == ("completed", None, True)
@@ -157,7 +159,7 @@ async def test_nobody_can_ever_come(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_one_reader_on_one_loop(tmp_path: Path) -> None:
-    """A second one, and one on another loop, are told so; they disturb nobody."""
+    """A second reader, and one on another event loop, get `ChunksGone`; they disturb neither the run nor its reader."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held(stream_mode="messages")
         reader = handle.stream()
@@ -176,7 +178,7 @@ async def test_one_reader_on_one_loop(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_the_events_of_a_run(tmp_path: Path) -> None:
-    """For any number of followers, from wherever they like; each event once."""
+    """Any number of followers, in any process, get each event once."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
 
@@ -184,12 +186,63 @@ async def test_the_events_of_a_run(tmp_path: Path) -> None:
             return [event.seq async for event in handle.events(after)]
 
         early = [asyncio.create_task(follow(after)) for after in (0, 3)]
-        await turns()
+        await spin()
         talk.gate.open()
         run = await handle.wait()
         whole = list(range(1, run.last_seq + 1))
         found = await asyncio.wait_for(asyncio.gather(*early, follow(0), follow(run.last_seq)), PATIENCE)
         assert found == [whole, whole[3:], whole, []]
+
+
+@pytest.mark.parametrize("on_disconnect", ["continue", "stop"])
+@pytest.mark.parametrize("how", ["stream", "events", "wait"])
+@on_a_loop
+async def test_a_keep_alive_between_two_steps(tmp_path: Path, how: str, on_disconnect: Any) -> None:
+    """A reader that limits how long it waits, sends a keep-alive to its client and waits again misses nothing."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held(stream_mode="messages", on_disconnect=on_disconnect)
+        readers: dict[str, Any] = {"stream": handle.stream, "events": handle.events, "wait": str}
+        reader = readers[how]()
+        heard, idle = [], 0
+        while True:
+            step = handle.wait() if how == "wait" else anext(reader)
+            try:
+                heard.append(await asyncio.wait_for(step, 0.02))
+            except asyncio.TimeoutError:
+                idle += 1
+                if idle == 3:
+                    talk.gate.open()
+                continue
+            except StopAsyncIteration:
+                break
+            if how == "wait":
+                break
+        assert idle >= 3
+        assert facts(await handle.wait()) == ("completed", None, True)
+        if how == "stream":
+            assert "".join(chunk[0].text for chunk in heard) == "one two three"
+        elif how == "events":
+            assert [event.seq for event in heard] == list(range(1, 1 + len(heard)))
+            assert heard[-1].kind == "run.end"
+        await talk.goes_on("U go", "A one two three")
+
+
+@on_a_loop
+async def test_a_cancelled_reader_that_does_not_return_is_gone(tmp_path: Path) -> None:
+    """With on_disconnect="stop", that stops the run; a reader that returns too late gets `ChunksGone`."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held(stream_mode="messages", on_disconnect="stop")
+        reader: Any = handle.stream()
+        while True:
+            try:
+                await asyncio.wait_for(anext(reader), 0.05)
+            except asyncio.TimeoutError:
+                break
+        await end_of(talk.journal, handle.run_id)  # `handle.wait` would be a reader as well
+        assert facts(await handle.wait()) == ("interrupted", "disconnect", True)
+        with pytest.raises(errors.ChunksGone, match="reader was closed or garbage-collected"):
+            await anext(reader)
+        await talk.goes_on("U go", "A~ one two ")
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
@@ -199,7 +252,8 @@ async def test_the_events_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reads", ["early", "late", "never"])
 @on_a_loop
 async def test_a_graph_that_fails(tmp_path: Path, saver: str, reads: str) -> None:
-    """Its reader gets the chunks and then its own error; who waits gets a run that failed, and its thread is whole."""
+    """The reader gets the chunks and then the error of the graph; `wait` returns a run that failed, and the thread is
+    whole."""
     async with talking(tmp_path, saver) as talk:
         error = Broken("in the middle")
         talk.model.say([*words("one ", "two "), talk.gate.apass, error])
@@ -220,7 +274,7 @@ async def test_a_graph_that_fails(tmp_path: Path, saver: str, reads: str) -> Non
 
 @everywhere
 async def test_a_limit_of_time(tmp_path: Path, kind: str, saver: str) -> None:
-    """When its time is over the run is stopped, cause "timeout"; one that is quicker is not disturbed."""
+    """When the time is over, the run is stopped, cause "timeout"; a quicker run is not disturbed."""
     async with talking(tmp_path, saver, kind) as talk:
         handle = await talk.start_held(timeout=0.3)
         assert facts(await asyncio.wait_for(handle.wait(), PATIENCE)) == ("interrupted", "timeout", True)
@@ -235,7 +289,7 @@ async def test_a_limit_of_time(tmp_path: Path, kind: str, saver: str) -> None:
 @pytest.mark.parametrize("saver", SAVERS)
 @on_a_loop
 async def test_the_journal_is_closed(tmp_path: Path, saver: str, how: str) -> None:
-    """What this process has started is stopped, cause "shutdown", and settled before the journal is closed."""
+    """Closing a journal first stops the runs that this process has started, cause "shutdown", and settles them."""
     async with talking(tmp_path, saver) as talk:
         async with RunJournal(tmp_path / "runs.db") as journal:
             model, gate = Recording(), Gate()
@@ -256,7 +310,7 @@ async def test_the_journal_is_closed(tmp_path: Path, saver: str, how: str) -> No
 
 
 def test_the_loop_ends_under_a_run(tmp_path: Path) -> None:
-    """`asyncio.run` returns while runs go on: they end with cause "shutdown", and their threads are settled."""
+    """`asyncio.run` returns while runs are running: they end with cause "shutdown", and their threads are settled."""
     with nothing_is_wrong(), RunJournal(tmp_path / "runs.db") as journal:
         saver: Any = open_saver(None, str(tmp_path / "threads.db"))
         started: list[str] = []
@@ -285,7 +339,7 @@ async def ask_human(what: str) -> str:
 
 @everywhere
 async def test_a_run_that_waits_for_a_human(tmp_path: Path, kind: str, saver: str) -> None:
-    """It is paused and nobody's; a stop leaves it alone, and a resume is a new run that continues it."""
+    """The run is paused and has no owner; a stop leaves it alone, and a resume is a new run that continues it."""
     async with talking(tmp_path, saver, kind, tools=[ask_human]) as talk:
         talk.model.say(asks(("c1", "ask_human", {"what": "ok?"})), words("fi", "ne"))
         handle = await talk.start()
@@ -302,8 +356,8 @@ async def test_a_run_that_waits_for_a_human(tmp_path: Path, kind: str, saver: st
 
 @pytest.mark.parametrize("saver", SAVERS)
 @on_a_loop
-async def test_a_run_that_was_stopped_is_taken_up_again(tmp_path: Path, saver: str) -> None:
-    """With `resume_config`: only what had not finished runs again, and the new run continues the old one."""
+async def test_a_stopped_run_is_resumed(tmp_path: Path, saver: str) -> None:
+    """With `resume_config`, only what had not finished runs again, and the new run continues the old one."""
     async with talking(tmp_path, saver) as talk:
         talk.model.say(asks(("c1", "quick", {"x": 1})), [*words("one "), talk.gate.apass, *words("two")], words("all"))
         handle = await talk.start()
@@ -318,7 +372,7 @@ async def test_a_run_that_was_stopped_is_taken_up_again(tmp_path: Path, saver: s
 
 @on_a_loop
 async def test_a_follower_is_cancelled_when_news_comes(tmp_path: Path) -> None:
-    """However close the two are, it ends."""
+    """The follower ends, however close the cancellation and the next event are."""
     async with talking(tmp_path) as talk:
         handle = await talk.start_held()
 
@@ -329,9 +383,9 @@ async def test_a_follower_is_cancelled_when_news_comes(tmp_path: Path) -> None:
         deaf = []
         for hops in range(12):
             following = asyncio.create_task(follow())
-            await asyncio.sleep(0.05)  # nothing tells that it sleeps
+            await asyncio.sleep(0.05)  # no event shows that it sleeps
             talk.journal.append(Event(run_id=handle.run_id, kind="llm.ai.delta", data={"text": "!"}))
-            await turns(hops)
+            await spin(hops)
             following.cancel()
             await asyncio.wait([following], timeout=0.3)
             if not following.done():

@@ -1,4 +1,5 @@
-"""No zombie: after a stop has returned, what nobody could interrupt says nothing more, and nothing of it begins."""
+"""No zombie: after a stop has returned, code that could not be interrupted reports no token, and none of its calls
+begins."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.support.started_agent import Talk, facts, on, on_a_loop, say, talking
 
 
 def in_a_thread(how: str, talk: Talk, started: list[str]) -> Callable[[int, RunnableConfig], Any]:
-    """What a synchronous node does, the first time and then once more. The first time, it is held in the middle."""
+    """What a synchronous node does, the first time and then once more. The first time, the gate holds it in the middle."""
 
     @tool
     def works(x: int) -> str:
@@ -51,7 +52,7 @@ def in_a_thread(how: str, talk: Talk, started: list[str]) -> Callable[[int, Runn
 @pytest.mark.parametrize("place", ["node", "tool"])
 @on_a_loop
 async def test_no_zombie_on_a_thread(tmp_path: Path, place: str, how: str) -> None:
-    """After a stop has returned, what nobody could interrupt gets no further: no token, no tool, no model."""
+    """After a stop has returned, code on a thread that could not be interrupted gets no token, no tool and no model."""
     started: list[str] = []
     raised: list[str] = []
     done = threading.Event()
@@ -69,7 +70,7 @@ async def test_no_zombie_on_a_thread(tmp_path: Path, place: str, how: str) -> No
                     except BaseException as exc:
                         raised.append(type(exc).__name__)
                 if how in ("tool", "ToolNode"):
-                    does(3, config)  # the first one had begun, and came to its end
+                    does(3, config)  # the first call had begun, and ended
             except BaseException as exc:
                 raised.append(type(exc).__name__)
             finally:
@@ -104,12 +105,13 @@ async def test_no_zombie_on_a_thread(tmp_path: Path, place: str, how: str) -> No
         assert said in ("one ", "")
 
 
-# LangChain forgets those that it meant to tell after the one that refuses.
+# LangChain does not await the callbacks that come after the one that refuses.
 @pytest.mark.filterwarnings("ignore:.*ahandle_event:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:.*ahandle_event:RuntimeWarning")
 @on_a_loop
 async def test_no_zombie_on_the_loop(tmp_path: Path) -> None:
-    """A node that swallows every cancellation is left behind: its next token is refused, and so is its next call."""
+    """A stop abandons a node that swallows every cancellation: the next token of the node is refused, and so is its next
+    call."""
     raised: list[str] = []
     waits = Gate()
     async with talking(tmp_path) as talk:
@@ -123,7 +125,7 @@ async def test_no_zombie_on_the_loop(tmp_path: Path) -> None:
                         await asyncio.wait([speaking])
                     except asyncio.CancelledError:
                         raised.append("swallowed")
-                # In the middle of an answer, LangChain makes an error of it.
+                # In the middle of an answer, LangChain turns the refusal into an error.
                 refused = speaking.cancelled() or speaking.exception() is not None
                 raised.append("refused" if refused else "answered")
             return {"messages": [("ai", "stubborn")]}
@@ -151,7 +153,8 @@ async def test_no_zombie_on_the_loop(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_node_in_the_task_of_the_graph(tmp_path: Path) -> None:
-    """It swallows what cancels it, and nobody can leave it behind: but whatever it begins is refused, until it gives up."""
+    """The node swallows each cancellation, and LangGraph cannot abandon it: but every call that it begins is refused, until
+    it ends."""
     tried: list[str] = []
     async with talking(tmp_path) as talk:
         talk.model.say([*words("one "), talk.gate.apass], words("a second call"))
@@ -179,4 +182,4 @@ async def test_a_node_in_the_task_of_the_graph(tmp_path: Path) -> None:
 
 
 async def refusing(handle: Any) -> None:
-    await until(lambda: handle._started.refuses)
+    await until(lambda: handle._control.refuses)

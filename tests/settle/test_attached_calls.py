@@ -16,15 +16,13 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 import langchain_runjournal
 from langchain_runjournal import RunJournal
-from tests.settle.test_settle import THREAD, athread, journal, made, made_by_hand, model, say, shown, thread
+from tests.settle.test_settle import THREAD, athread, made, made_by_hand, model, say, shown, thread
 from tests.support.agents import words
 from tests.support.attached import HALF, ON_ITS_OWN, SETTLED, called_in_order, cancelled, handlers, warnings_of
 from tests.support.conversations import Gate
 
 # Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
-
-__all__ = ["journal"]
 
 
 @pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])

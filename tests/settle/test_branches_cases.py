@@ -29,12 +29,6 @@ from tests.support.branches import KINDS, THREAD, UNHEARD, Branch, Heard, Progra
 from tests.support.conversations import Gate, Recording, end_of, nothing_is_wrong, story
 
 
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
 def say(text: str) -> Any:
     return {"messages": [("user", text)]}
 

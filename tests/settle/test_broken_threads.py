@@ -29,11 +29,9 @@ from langchain_runjournal.capture.graph_identity import identity
 from langchain_runjournal.capture.thread_slots import ThreadSlot
 from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.repair_plan import is_broken, plan_repair, rewritten
-from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, journal, made_by_hand, made_by_langchain, shown
+from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, made_by_hand, made_by_langchain, shown
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
 from tests.support.agents import asks, words
-
-__all__ = ["journal"]
 
 
 class Refused(Exception):

@@ -19,13 +19,12 @@ from typing_extensions import NotRequired, Required, TypedDict
 import langchain_runjournal
 from langchain_runjournal import RunJournal, arecord_partial_ai_message, record_partial_ai_message
 from tests.settle.test_broken_threads import Refused, messages, strict
-from tests.settle.test_settle import THREAD, Asked, journal, model, shown
+from tests.settle.test_settle import THREAD, Asked, model, shown
 from tests.support.agents import asks, words
 
 # Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one ", "two "), RuntimeError("boom")]
 CUT = ["U first", "A hello", "U+ hi", "A~ one two "]

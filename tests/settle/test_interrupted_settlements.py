@@ -30,7 +30,6 @@ from tests.settle.test_settle import (
     _sends,
     athread,
     failing,
-    journal,
     kinds,
     made,
     made_by_hand,
@@ -46,8 +45,6 @@ from tests.support.conversations import Gate, collected_here
 
 # Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
-
-__all__ = ["journal"]
 
 
 @pytest.fixture
@@ -260,7 +257,7 @@ async def _cancelled_twice(agent: Any, started: list[asyncio.Event], config: Run
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("who", ["a message", "a message of another thread", "recover"])
-@pytest.mark.parametrize("where", ["conclude", "_tell_end"])
+@pytest.mark.parametrize("where", ["conclude", "_append_end"])
 def test_ctrl_c_at_the_end(where: str, who: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run finds the interrupted one ended, once, and settles it if that was not done."""
     asked = model([*words("one "), KeyboardInterrupt()], words("fine"))

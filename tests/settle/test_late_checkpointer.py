@@ -21,14 +21,13 @@ from pydantic import BaseModel
 import langchain_runjournal
 from langchain_runjournal import JournalSaver, RunJournal, errors, start_run
 from langchain_runjournal.settle.attached_graph import attachments_of
-from tests.settle.test_settle import THREAD, journal, made_by_hand, model, say, shown
+from tests.settle.test_settle import THREAD, made_by_hand, model, say, shown
 from tests.support.agents import words
 from tests.support.conversations import Gate
 
 # Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one "), RuntimeError("boom")]
 SETTLED = ["U hi", "A~ one "]

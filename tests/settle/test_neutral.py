@@ -33,14 +33,7 @@ from tests.support.agents import Scripted, asks, by_hand, words
 from tests.support.conversations import story
 from tests.support.models import look
 
-
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
-# --- handlers that tap the output of a chain ----------------------------------------------------------------------------
+# --- handlers that tap the output of a chain ------------------------------------------------------------------------------
 
 
 def _upper(chunks: Iterator[str]) -> Iterator[str]:

@@ -554,14 +554,14 @@ def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, 
     leave(journals, "good", thread_id="good")
     journal = journals()
     bad = journal.run("bad").owner
-    collect = core_of(journal).dead_owners.collect_from
+    collect = core_of(journal).dead_owners.import_spool_of
 
     def refused(owner_id: str) -> None:
         if owner_id == bad:
             raise PermissionError(13, "Permission denied", "runs.db-spool-1")
         collect(owner_id)
 
-    monkeypatch.setattr(core_of(journal).dead_owners, "collect_from", refused)
+    monkeypatch.setattr(core_of(journal).dead_owners, "import_spool_of", refused)
     agent = attach(graph_of(), journal)
     found = {report.run_id: (report.outcome, report.reason) for report in journal.recover(agent)}
     assert found["good"] == ("settled", None)

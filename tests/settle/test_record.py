@@ -32,22 +32,9 @@ from langchain_runjournal import (
     is_partial,
     record_partial_ai_message,
 )
-from tests.settle.test_settle import (
-    CALLS,
-    THREAD,
-    Tools,
-    journal,
-    made_by_hand,
-    made_by_langchain,
-    model,
-    say,
-    shown,
-    thread,
-)
+from tests.settle.test_settle import CALLS, THREAD, Tools, made_by_hand, made_by_langchain, model, say, shown, thread
 from tests.settle.test_settle_shapes import folded
 from tests.support.agents import asks, words
-
-__all__ = ["journal"]
 
 TARGETS = ["graph", "attached", "memory", "sqlite"]
 CUT = AIMessage("one two ", id="a2")

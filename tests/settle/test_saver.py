@@ -43,12 +43,6 @@ from langchain_runjournal.stores import open_store
 from langchain_runjournal.testing import FaultyStore
 
 
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as journal:
-        yield journal
-
-
 def config_of(thread_id: object = "t", **more: Any) -> Any:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": "", **more}}
 

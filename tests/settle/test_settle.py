@@ -229,12 +229,6 @@ def kinds(journal: RunJournal, run_id: str) -> list[str]:
     return [event.kind for event in journal.read(run_id)]
 
 
-@pytest.fixture
-def journal() -> Iterator[RunJournal]:
-    with RunJournal(":memory:") as opened:
-        yield opened
-
-
 def failing(times: float) -> Callable[[str], None]:
     """Let the next writes of a saver's settlements fail, the given number of times."""
     left = [times]

@@ -38,7 +38,6 @@ from tests.settle.test_settle import (
     Tools,
     both,
     cut_off,
-    journal,
     kinds,
     made_by_hand,
     made_by_langchain,
@@ -54,7 +53,6 @@ from tests.support.attached import warnings_of
 # Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
-__all__ = ["journal"]
 
 HALF = [*words("one ", "two "), RuntimeError("boom")]
 TURNS = (words("hello"), HALF, words("fine"))

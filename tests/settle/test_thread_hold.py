@@ -276,10 +276,10 @@ def test_a_hold_is_given_back_when_the_store_can_be_written_again(
         broken.setattr(core_of(journal).store, "release", failing(1))
         mine.done.set_result(None)
         holds[0].release()
-    core_of(journal).dead_owners.collect()
+    core_of(journal).dead_owners.import_spools()
     assert [core_of(other).store.holder(name) for name in "tu"] == [None, holds[1].holder]  # type: ignore[attr-defined]
     loop.close()
-    core_of(journal).dead_owners.collect()
+    core_of(journal).dead_owners.import_spools()
     assert core_of(other).store.holder("u") is None  # type: ignore[attr-defined]
     assert core_of(journal).dead_owners.holds == {}
 

@@ -9,10 +9,8 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import RunJournal, attach
-from tests.settle.test_settle import THREAD, journal, made_by_hand, model, say, shown, thread
+from tests.settle.test_settle import THREAD, made_by_hand, model, say, shown, thread
 from tests.support.agents import words
-
-__all__ = ["journal"]
 
 GONE = "the checkpointer of this graph has no such thread"
 

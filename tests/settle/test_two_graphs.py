@@ -19,7 +19,6 @@ from tests.settle.test_settle import (
     Tools,
     athread,
     cut_off,
-    journal,
     made,
     made_by_hand,
     model,
@@ -30,8 +29,6 @@ from tests.settle.test_settle import (
 from tests.support.agents import asks, words
 from tests.support.attached import ON_ITS_OWN, cancelled
 from tests.support.conversations import Gate
-
-__all__ = ["journal"]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])

@@ -1,5 +1,5 @@
-"""Storms: processes that are killed, forked, robbed of their files and of their system calls, by the hundred and at random.
+"""Storms: processes that are killed or forked, lose files, or have failing system calls, by the hundred and at random.
 
-Each case is a function of its storm, its number and the seed, as far as the machine lets it be: what is done is drawn from
-them, when it happens in between is the scheduler's. `python -m tests.storms --help` says how to run them, and one again.
+The storm, the number of the case and the seed decide what a case does, as far as the machine allows; the scheduler decides
+when it happens. `python -m tests.storms --help` says how to run all cases, and how to repeat one.
 """

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import langgraph.checkpoint.sqlite.aio  # noqa: F401 - imported once, before anything forks
+import langgraph.checkpoint.sqlite.aio  # noqa: F401 - imported once, before any fork
 
 from langchain_runjournal import ToolPairGuard, attach, start_run  # noqa: F401
 from tests.storms import faults, forks, mutations, recoverers, writers
@@ -26,12 +26,12 @@ STORMS: dict[str, tuple[Storm, int]] = {
     "mutations": (mutations.storm, 500),
     "faults": (faults.storm, 500),
 }
-"""Each with the number of its cases. One of `writers` kills two or three processes, one of `recoverers` five or six, and one
-of `forks` forks once or twice."""
+"""The storms, each with its number of cases. A case of `writers` kills two or three processes, one of `recoverers` five or
+six, and one of `forks` forks once or twice."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run storms; 1 if anything went wrong."""
+    """Run storms. Return 1 if anything went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.storms", description=__doc__)
     parser.add_argument("storms", nargs="*", metavar="STORM", help=f"of {', '.join(STORMS)}; without one, all")
     parser.add_argument("--count", type=int, help="cases of each storm")
@@ -42,7 +42,7 @@ def main(args: Sequence[str] | None = None) -> int:
     given = parser.parse_args(args)
     for name in given.storms:
         if name not in STORMS:
-            parser.error(f"there is no storm {name}; there are {', '.join(STORMS)}")
+            parser.error(f"unknown storm {name}; choose from {', '.join(STORMS)}")
     root = given.keep or Path(tempfile.mkdtemp(prefix="storms-"))
     root.mkdir(parents=True, exist_ok=True)
     print(f"seed {given.seed}", file=sys.stderr)
@@ -60,7 +60,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def tell(found: Found, seed: int, root: Path) -> None:
-    """The figures as a line of JSON, and what went wrong."""
+    """Print the figures as a line of JSON, and the broken promises."""
     took = {"seconds": round(found.seconds), "slowest case": round(found.slowest, 1)}
     print(json.dumps({"storm": found.storm, "seed": seed, **took, **found.counts, "wrong": len(found.wrong)}))
     for number, what in found.wrong:

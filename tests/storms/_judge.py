@@ -1,7 +1,7 @@
 """Runs cases, each in a process group of its own, and says which of them went wrong.
 
-Rule: this process has no threads and opens no journal, so that every fork of it is a clean one, and costs no start of an
-interpreter. A case does the same: it forks its victims before it opens anything itself.
+Rule: this process has no threads and opens no journal, so that every fork of it is a clean one, and needs no start of an
+interpreter. A case does the same: it forks its victims before it opens a file itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 PATIENCE: Final = 75.0
-"""Seconds for a case: a lease (15 s), a wait for a thread (60 s), no more."""
+"""The seconds for a case: a lease (15 s), a wait for a thread (60 s), and no more."""
 
 
 class Wrong(Exception):
-    """A promise of the package that was broken. The text says which, and how it was seen."""
+    """A broken promise of the package. The text says which one, and how the case saw it."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Case:
     counts: Counter[str] = field(default_factory=Counter)
 
     def fork(self, work: Callable[[], object]) -> int:
-        """A victim. What it raises is in the log of the case, and ends it with 1."""
+        """Fork a victim. An exception of the victim is written to the log of the case, and ends the victim with 1."""
         pid = os.fork()
         if pid:
             return pid
@@ -57,37 +57,37 @@ class Case:
             os._exit(code)
 
     def kill(self, pid: int, after: float = 0.0) -> None:
-        """Kill a victim that long after now."""
+        """Kill a victim after so many seconds."""
         time.sleep(after)
         os.kill(pid, signal.SIGKILL)
         self.counts["kills"] += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
     def end_of(self, pid: int) -> int:
-        """Wait until a victim has ended by itself: its exit code."""
+        """Wait until a victim has ended by itself, and return its exit code."""
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def shared(self, count: int) -> memoryview:
-        """Numbers that a victim writes and this process reads, also when the victim has been killed."""
+        """Return numbers that a victim writes and this process reads, also after the victim was killed."""
         return memoryview(mmap.mmap(-1, 8 * count)).cast("Q")
 
 
 @dataclass
 class Found:
-    """What a storm has come to."""
+    """The result of a storm."""
 
     storm: str
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[int, str]] = field(default_factory=list)
     seconds: float = 0.0
     slowest: float = 0.0
-    """Seconds that the slowest case took."""
+    """The seconds that the slowest case took."""
 
 
 Storm = Callable[[Case], None]
 
 
 def run(name: str, storm: Storm, numbers: range, seed: int, jobs: int, root: Path, *, tell: bool = True) -> Found:
-    """All cases of a storm. What went wrong keeps its directory, with the log of its processes."""
+    """Run all cases of a storm. A case that went wrong keeps its directory, with the log of its processes."""
     found, begun, running = Found(name), time.monotonic(), {}
     waiting = iter(numbers)
     next_number = next(waiting, None)
@@ -146,7 +146,7 @@ def _begin(name: str, storm: Storm, number: int, seed: int, root: Path) -> int:
 
 def _end(found: Found, pid: int, number: int, home: Path, *, is_late: bool) -> None:
     try:
-        os.killpg(pid, signal.SIGKILL)  # what a case has forgotten, too
+        os.killpg(pid, signal.SIGKILL)  # also the processes that a case has forgotten
     except ProcessLookupError:
         pass
     if is_late:

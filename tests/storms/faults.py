@@ -1,7 +1,7 @@
-"""System calls that fail: no room, no file handles, no permission, a broken disk, at any call, for a while.
+"""System calls that fail: no space, no file handles, no permission, a broken disk, at any call, for a while.
 
-Two ways: the calls that Python makes fail by a patch of `os`, `mmap` and `sqlite3`; those that SQLite makes fail by limits
-of the process (the size of a file, the number of file handles).
+A patch of `os`, `mmap` and `sqlite3` makes the calls of Python fail. Limits of the process (the size of a file, the number
+of file handles) make the calls of SQLite fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ THREADS = 2
 
 
 class Faults:
-    """Makes system calls fail while it is on."""
+    """A context manager that makes system calls fail."""
 
     def __init__(self, draw: random.Random, chance: float) -> None:
         self._draw, self._chance = draw, chance
@@ -100,7 +100,7 @@ class Faults:
 
 @contextmanager
 def limited(draw: random.Random, how: str) -> Iterator[None]:
-    """SQLite's own calls fail as well: a file may not grow beyond some size, or no more files may be opened."""
+    """Make SQLite's own calls fail as well: a file may not grow beyond some size, or no more files may be opened."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     kind, most = {
         "size": (resource.RLIMIT_FSIZE, draw.choice((0, 4_096, 100_000, 5 << 20))),
@@ -116,11 +116,12 @@ def limited(draw: random.Random, how: str) -> Iterator[None]:
 
 
 def session(db: Path, seed: str, ledger: memoryview, facts: memoryview) -> None:
-    """Append and flush while calls fail, then without faults, and end. `ledger`: appended, by thread, then what a flush has
-    vouched for; `facts`: whether it was closed without an error, how many calls failed, whether a barrier complained."""
+    """Append and flush while calls fail, then without faults, and end. `ledger`: the appended events of each thread, then
+    the events that a flush has made durable. `facts`: whether the journal closed without an error, how many calls
+    failed, whether a barrier raised."""
     draw = random.Random(seed)
-    said: list[str] = []  # written at the end: until then, files may be as large as they are
-    # What is loaded when it is first needed is loaded before files are short.
+    said: list[str] = []  # written at the end, because until then the size of files is limited
+    # Import modules that are imported at first use, before file handles are short.
     with RunJournal(":memory:") as other:
         ask(other, draw, said)
     faults = Faults(random.Random(f"{seed}f"), draw.choice((0.02, 0.1, 0.5)))
@@ -192,7 +193,7 @@ def session(db: Path, seed: str, ledger: memoryview, facts: memoryview) -> None:
 
 
 def ask(journal: RunJournal, draw: random.Random, said: list[str]) -> None:
-    """An agent goes on whatever becomes of the journal; a barrier may refuse, in our words."""
+    """Ask an agent, which continues whatever happens to the journal. A barrier may raise one of our errors."""
     model = GenericFakeChatModel(messages=iter([AIMessage("one two three")]))
     graph = StateGraph(MessagesState)
     graph.add_node("model", lambda state, config: {"messages": [model.invoke(state["messages"], config)]})
@@ -208,7 +209,7 @@ def ask(journal: RunJournal, draw: random.Random, said: list[str]) -> None:
 
 
 def storm(case: Case) -> None:
-    """A session in which calls fail, and a look at what it has left, by a process in which none does."""
+    """Run a session in which calls fail, and check the result in a process in which no call fails."""
     db = case.home / "runs.db"
     ledger, facts = case.shared(2 * THREADS), case.shared(3)
     seed = f"{case.seed}:{case.number}"

@@ -1,4 +1,4 @@
-"""Programs that fork while they write: parent and child each keep what they have appended, and no run has two owners."""
+"""Programs that fork while they write: parent and child each keep the events that they appended. No run has two owners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THREADS = 2
 
 
 class _Appender:
-    """Appends to runs of its own, in some threads, until told to end."""
+    """An appender to runs of its own, in some threads, until it is asked to end."""
 
     def __init__(self, journal: RunJournal, name: str, ledger: memoryview, first: int) -> None:
         self._stop = threading.Event()
@@ -42,7 +42,7 @@ class _Appender:
 
 
 def parent(db: Path, ledger: memoryview, pids: memoryview, delays: list[float], endings: list[str]) -> None:
-    """Writes, forks children that write, and ends as it is said."""
+    """Write, fork children that write, and end in the given way."""
     journal = RunJournal(db)
     mine = _Appender(journal, "p", ledger, 0)
     for at, (delay, ending) in enumerate(zip(delays, endings[1:], strict=True)):
@@ -56,7 +56,7 @@ def parent(db: Path, ledger: memoryview, pids: memoryview, delays: list[float], 
 
 
 def child(journal: RunJournal, name: str, ledger: memoryview, first: int, delay: float, ending: str) -> None:
-    """The journal that it has inherited is its own from the first append on."""
+    """Use the inherited journal, which belongs to the child from its first append on."""
     try:
         appender = _Appender(journal, name, ledger, first)
         time.sleep(delay)
@@ -81,7 +81,8 @@ def finish(journal: RunJournal, appender: _Appender, ending: str) -> None:
 
 
 def storm(case: Case) -> None:
-    """A parent with up to three children, whose journal is in use at each fork; some are killed, some close, some leave."""
+    """Run a parent with up to three children. The journal is in use at each fork; some are killed, some close it, some just
+    exit."""
     draw, db = case.random, case.home / "runs.db"
     count = draw.choice((1, 1, 2, 3))
     ledger, pids = case.shared((count + 1) * THREADS), case.shared(count)
@@ -110,7 +111,7 @@ def storm(case: Case) -> None:
 
 
 def _wait_until_gone(pid: int) -> None:
-    """Wait for a grandchild: `waitpid` knows only children."""
+    """Wait for a grandchild, because `waitpid` knows only children."""
     until = time.monotonic() + 40
     while time.monotonic() < until:
         try:

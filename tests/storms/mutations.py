@@ -1,7 +1,8 @@
 """Files that change under a journal that was killed: a bit, a range of zeros, an end that is missing, another file's part.
 
-Rule: what is served of an event is what was written, or nothing; what is not served is said, in an error, in the log or by
-`check`; and a file can be opened, or says why not. SQLite's own file has no checksums: a changed word in it goes unseen.
+Rule: a journal returns an event as it was written, or not at all; an error, the log or `check` reports each event that it
+does not return; and a file can be opened, or the error says why not. SQLite's file has no checksums, so a changed word in it
+goes unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ KINDS = ("a bit", "zeros", "noise", "cut", "grown", "gone", "doubled")
 
 
 def storm(case: Case) -> None:
-    """Mutate one file of what a kill has left, open it, and read all of it."""
+    """Mutate one file that a kill has left, open the journal, and read all of it."""
     draw, db = case.random, case.home / "runs.db"
     ledger = case.shared(THREADS)
     pid = case.fork(lambda: write(db, "w", ledger, draw.choice((0, 0.001))))
@@ -44,7 +45,7 @@ def storm(case: Case) -> None:
     logging.getLogger("langchain_runjournal").setLevel(logging.WARNING)
     missing, loud = look(case, db, appended, is_database=is_database)
     if path.name.endswith("-wal") and missing and not _is_in(spools, db, appended):
-        # SQLite takes the end of what it can read for the end; what is in no spool any more, nothing can tell of.
+        # SQLite takes the end of the data that it can read for the end, and no journal can know of events that no spool has.
         case.counts["loss of a -wal file that nothing tells"] += 1
     elif kind == "gone" and not is_database and missing:
         case.counts["loss of a spool file that nothing tells"] += 1
@@ -57,7 +58,7 @@ def storm(case: Case) -> None:
 
 
 def _is_in(spools: bytes, db: Path, appended: list[int]) -> bool:
-    """Whether an event that the journal lacks stands in a spool file that was not touched."""
+    """Return whether an event that the journal lacks stands in an unchanged spool file."""
     with RunJournal(db) as journal:
         last = {run.run_id: run.last_seq for run in journal.runs(limit=None)}
     missing = [
@@ -67,10 +68,10 @@ def _is_in(spools: bytes, db: Path, appended: list[int]) -> bool:
 
 
 def mutate(path: Path, kind: str, draw: random.Random) -> int:
-    """Change a file. Returns where."""
+    """Change a file. Return the place of the change."""
     data = bytearray(path.read_bytes())
     used = len(data.rstrip(b"\0")) or 1
-    # The beginning of a file says most: half of the changes are there.
+    # The beginning of a file matters most, so half of the changes are there.
     place = draw.choice((draw.randrange(used), draw.randrange(min(used, 256))))
     length = draw.choice((8, 64, 1024))
     match kind:
@@ -89,7 +90,7 @@ def mutate(path: Path, kind: str, draw: random.Random) -> int:
         case "gone":
             path.unlink()
             return 0
-    # In place, as a failing disk would: the file keeps its identity.
+    # In place, as a failing disk would do it: the file keeps its inode.
     with path.open("r+b") as file:
         file.write(data)
         file.truncate(len(data))
@@ -97,7 +98,7 @@ def mutate(path: Path, kind: str, draw: random.Random) -> int:
 
 
 def look(case: Case, db: Path, appended: list[int], *, is_database: bool) -> tuple[int, bool]:
-    """How many events are missing, and whether an error has said so."""
+    """Return how many events are missing, and whether an error has said so."""
     missing, loud = 0, False
     try:
         journal = RunJournal(db)
@@ -138,13 +139,13 @@ def look(case: Case, db: Path, appended: list[int], *, is_database: bool) -> tup
 
 
 def keep_all(case: Case, db: Path) -> None:
-    """A journal that is refused is left as it is: nothing has been deleted with which a person could mend it."""
+    """Check that a refused journal stays as it is: no file with which a user could repair it was deleted."""
     if not db.exists() and not any(case.home.glob("runs.db*")):
         raise Wrong("a journal that is refused has lost its files")
 
 
 def copied(source: Path, to: Path) -> None:
-    """All files of a journal."""
+    """Return copies of all files of a journal."""
     for path in source.parent.glob(f"{source.name}*"):
         shutil.copy2(path, to / path.name)
     os.sync()

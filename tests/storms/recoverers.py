@@ -1,7 +1,8 @@
 """Servers that are killed while they run, stop, settle, recover and prune on the same threads.
 
-Each message has a tag, and each word of its answer names it, so that what stands in a thread can be told apart. A process
-notes what has been acknowledged to it (a run that has begun, words that were shown) in a file that a kill cannot tear.
+Each message has a tag, and each word of its answer names the tag, so that a check can tell the words in a thread apart. A
+process notes each acknowledgement that it gets (a run that has begun, words that were shown) in a file, with one system
+call, so that a kill leaves no partly written line.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ EXPECTED = (
     errors.StopTimeout,
     errors.SettlementTimeout,
     errors.RunFenced,
-    sqlite3.OperationalError,  # "database is locked", of the checkpointer
+    sqlite3.OperationalError,  # "database is locked", from the checkpointer
 )
 LAST = "last"
 
 
 class Speaker(BaseChatModel):
-    """Answers with words that name the message which they answer; after a request for a tool, if the tag asks for one."""
+    """A model that answers with words that name the message which they answer; first with a tool request, if the tag asks
+    for one."""
 
     @property
     def _llm_type(self) -> str:
@@ -102,7 +104,7 @@ def graph_of(saver: Any) -> Any:
 
 
 class Notes:
-    """What has been acknowledged, a line for each, written by one system call."""
+    """The acknowledgements of a process, one line each, written by one system call."""
 
     def __init__(self, home: Path) -> None:
         self._fd = os.open(home / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -112,7 +114,7 @@ class Notes:
 
 
 async def work(home: Path, name: str, seed: str) -> None:
-    """One process: several things at once, for ever."""
+    """Run one process, which does several things at once, for ever."""
     draw, notes = random.Random(seed), Notes(home)
     async with AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver, RunJournal(home / "runs.db") as journal:
         graph = attach(graph_of(saver), journal)
@@ -148,7 +150,7 @@ async def work(home: Path, name: str, seed: str) -> None:
                 await handle.stop()
 
         async def call(tag: str) -> None:
-            # On a thread of its own: what is called at the same time on one thread, LangGraph does not keep apart.
+            # On a thread of its own: LangGraph does not separate simultaneous calls on one thread.
             running = asyncio.create_task(graph.ainvoke(_asked(tag), _config(tag.partition("n")[0])))
             done, _ = await asyncio.wait([running], timeout=draw.choice((0.01, 0.05, 5)))
             if not done:
@@ -162,7 +164,7 @@ async def work(home: Path, name: str, seed: str) -> None:
                 try:
                     await journal.astop(run.run_id, wait=draw.random() < 0.5, timeout=20)
                 except errors.RunNotFound:
-                    pass  # pruned by somebody in the meantime
+                    pass  # another process has pruned the run meanwhile
 
         async def recover(tag: str) -> None:
             await journal.arecover(graph)
@@ -183,7 +185,7 @@ def _config(thread: str) -> RunnableConfig:
 
 
 def storm(case: Case) -> None:
-    """Processes on one journal and one checkpointer, killed one after the other while the others go on."""
+    """Run processes on one journal and one checkpointer. They are killed one after the other, while the others continue."""
     draw, home = case.random, case.home
     rounds = draw.randrange(3, 7)
     alive: list[int] = []
@@ -212,7 +214,8 @@ def _wait_until_up(home: Path, names: list[str]) -> None:
 
 
 async def judge(case: Case) -> None:
-    """The next server settles what was left; then each thread takes a message, and all that was acknowledged is there."""
+    """Start the next server, which settles all threads. Then each thread takes a message, and holds all that was
+    acknowledged."""
     home, notes = case.home, _notes(case.home)
     case.counts["messages"] += sum("began" in note for note in notes)
     case.counts["words shown"] += sum("seen" in note for note in notes)
@@ -250,7 +253,8 @@ def _notes(home: Path) -> list[dict[str, Any]]:
 
 
 def check(thread: str, messages: list[BaseMessage], notes: list[dict[str, Any]]) -> None:
-    """A thread holds each message once, each with its own answer behind it, and of that what was shown at least."""
+    """Check that a thread holds each message once, each with its own answer behind it, and of the answer at least the words
+    that were shown."""
     tags = [message.text for message in messages if message.type == "human"]
     if len(set(tags)) != len(tags):
         raise Wrong(f"thread {thread} has a message twice: {tags}")

@@ -1,4 +1,4 @@
-"""Writers that are killed: what `append` had returned from is there, in order, without a gap and without a sign too many."""
+"""Writers that are killed: every event whose `append` returned is there, in order, without a gap or an extra character."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write(db: Path, name: str, ledger: memoryview, pace: float, *, short: bool =
 
 
 def check(journal: RunJournal, name: str, appended: Sequence[int], *, short: bool) -> int:
-    """Compare the runs of a writer with what it had appended. Returns how many events are there."""
+    """Compare the runs of a writer with the events that it had appended. Return the number of events found."""
     there = 0
     for thread, count in enumerate(appended):
         if short and thread == THREADS - 1:
@@ -74,8 +74,8 @@ def _check_run(journal: RunJournal, run_id: str, appended: int) -> int:
 
 
 def storm(case: Case) -> None:
-    """One to three writers on one journal; each is killed at a random moment, also while it opens the file or imports what
-    another one has left. Then a process opens the journal, is killed perhaps, and the next one looks."""
+    """Run one to three writers on one journal. Each is killed at a random moment, also while it opens the file or imports
+    the spool of another. Then a process opens the journal and may be killed, and the next one checks the journal."""
     draw, db = case.random, case.home / "runs.db"
     writers = []
     for place in range(draw.choice((1, 1, 2, 3))):

@@ -1,4 +1,4 @@
-"""Agents whose model follows a script, for tests of what is recorded of them."""
+"""Agents whose model follows a script, for tests of the events that are recorded of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USAGE = {"input_tokens": 10, "output_tokens": 4, "total_tokens": 14}
 
 
 def words(*said: str, usage: bool = False) -> list[Any]:
-    """Text, a chunk for each; with what it cost at the end."""
+    """Return the chunks of a text, with the usage at the end."""
     chunks: list[Any] = [AIMessageChunk(content=word) for word in said]
     if usage:
         chunks.append(AIMessageChunk(content="", usage_metadata=USAGE))
@@ -26,7 +26,7 @@ def words(*said: str, usage: bool = False) -> list[Any]:
 
 
 def asks(*calls: tuple[str, str, dict[str, Any]], text: str = "Looking. ") -> list[Any]:
-    """Text, then requests for tools: (id, name, arguments)."""
+    """Return the chunks of a text and of tool requests: (id, name, arguments)."""
     chunks: list[Any] = [AIMessageChunk(content=text)]
     for index, (id, name, args) in enumerate(calls):
         fragment = tool_call_chunk(name=name, args=json.dumps(args), id=id, index=index)
@@ -35,8 +35,8 @@ def asks(*calls: tuple[str, str, dict[str, Any]], text: str = "Looking. ") -> li
 
 
 class Scripted(BaseChatModel):
-    """Says one script after the other, the last one again and again. An exception in a script is raised there, and a
-    function is called there (an asynchronous one awaited)."""
+    """A model that follows one script after the other, and repeats the last one. It raises an exception that stands in a
+    script, and calls a function that stands there (it awaits an asynchronous one)."""
 
     scripts: list[list[Any]]
     turn: int = 0
@@ -80,7 +80,7 @@ class Scripted(BaseChatModel):
 
 
 class PlainText(LLM):
-    """A plain text model, that says its text letter by letter."""
+    """A plain text model that yields its text letter by letter."""
 
     says: str
 
@@ -94,7 +94,7 @@ class PlainText(LLM):
     def _stream(self, *args: Any, run_manager: Any = None, **kwargs: Any) -> Iterator[GenerationChunk]:
         for letter in self.says:
             chunk = GenerationChunk(text=letter)
-            # Of a chat model LangChain reports the tokens; a text model reports its own.
+            # LangChain reports the tokens of a chat model; a text model reports its own.
             run_manager.on_llm_new_token(letter, chunk=chunk)
             yield chunk
 
@@ -106,7 +106,7 @@ class PlainText(LLM):
 
 
 def by_hand(model: Scripted, tools: list[Any]) -> Any:
-    """An agent that hands on its config, as asynchronous code on Python 3.10 has to: LangChain cannot do it there."""
+    """An agent that passes its config on, as asynchronous code on Python 3.10 must: LangChain cannot do that there."""
 
     async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}

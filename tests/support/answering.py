@@ -1,7 +1,8 @@
 """Programs in which some models answer the user and others help the program, to be cut anywhere.
 
-Each program is a list of steps in the order in which they run. A step says what it leaves in the thread when its node has
-ended, and what when it was cut: in the first run of the program, and in a later one, which has seen what the node does.
+Each program is a list of steps in the order in which they run. A step states what it leaves in the thread when its node has
+ended, and what it leaves when it was cut: in the first run of the program, and in a later run, when the journal has seen
+what the node does.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ from tests.support.conversations import until
 
 
 class Cut(Exception):
-    """What ends a program that has no loop to be cancelled on."""
+    """An exception that ends a program without an event loop, which cannot be cancelled."""
 
 
 class Desk:
-    """Where the steps of a program report, and where one of them is cut."""
+    """The board on which the steps of a program report, and where one of them is cut."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, list[Any]]] = []
         """What each model was asked, by its step."""
         self.cut: tuple[str, str] | None = None
-        """The step and its moment: "before" its model is asked, "inside" of its answer, "returned" from it."""
+        """The step and its moment: "before" its model is asked, "inside" its answer, "returned" from it."""
         self.kills = False
         self.beside: tuple[str, ...] = ()
-        """The nodes that have to end before."""
+        """The nodes that must end before the cut."""
         self.ended: Callable[[], set[str]] = set
-        """The nodes that have ended in the run that goes on."""
+        """The nodes that have ended in the current run."""
         self.reached = asyncio.Event()
 
     def _is_cut(self, step: str, moment: str) -> bool:
@@ -62,7 +63,7 @@ class Desk:
 
     def wait_for_others(self, step: str) -> None:
         while self.cut is not None and self.cut[0] == step and not self._others_are_done():
-            threading.Event().wait(0.002)  # they end on other threads, and no event of ours says so
+            threading.Event().wait(0.002)  # the nodes end on other threads, and no event of this module says so
 
     async def await_others(self, step: str) -> None:
         if self.cut is not None and self.cut[0] == step:
@@ -90,14 +91,14 @@ class Desk:
 
 
 class Voice(BaseChatModel):
-    """Says one thing in two chunks, and asks for one tool if it is given a name; then, in its next answer, it does not."""
+    """A model that says one thing in two chunks, and requests one tool if it has a name; its next answer requests none."""
 
     step: str
     says: str
     desk: Any
     asks: str | None = None
     then: Any = None
-    """The voice that answers once there is a result."""
+    """The model that answers when there is a result."""
 
     @property
     def _llm_type(self) -> str:
@@ -107,7 +108,8 @@ class Voice(BaseChatModel):
         return self.bind(**kwargs)
 
     def structured(self, method: str) -> Runnable[Any, Any]:
-        """As a provider makes them: `function_calling` asks for a tool, the others give text."""
+        """Return a structured output as providers make it: `function_calling` requests a tool, the other methods give
+        text."""
         if method == "function_calling":
             return self.with_structured_output(Verdict)
         about = {"kwargs": {"method": method}, "schema": Verdict}
@@ -159,16 +161,16 @@ class Verdict(BaseModel):
 
 @dataclass
 class Step:
-    """One model call, and what is left of it."""
+    """One model call, and what it leaves in the thread."""
 
     name: str
     leaves: list[str]
-    """When its node has ended."""
+    """What is left after its node has ended."""
     first: dict[str, list[str]]
-    """When it was cut in the first run of the program, by the moment."""
+    """What is left when it was cut in the first run of the program, by the moment."""
     later: dict[str, list[str]]
     beside: tuple[str, ...] = ()
-    """The other nodes of its superstep, which end before it is cut, with what they leave in `left`."""
+    """The other nodes of its superstep. They end before the cut, with what they leave in `left`."""
     left: list[str] = field(default_factory=list)
 
 
@@ -182,7 +184,7 @@ def answer(name: str, says: str, **more: Any) -> Step:
 
 
 def helper(name: str, says: str, leaves: list[str] | None = None, **more: Any) -> Step:
-    """Unknown in the first run: what was shown stays."""
+    """A helper that is unknown in the first run: the words that were shown stay."""
     first = {"before": [], "inside": [half(says)], "returned": [f"A {says}"]}
     return Step(name, leaves or [], first, {"before": [], "inside": [], "returned": []}, **more)
 
@@ -332,7 +334,7 @@ def _map_reduce(desk: Desk) -> Any:
 
 
 def _wrapped_agent(desk: Desk) -> Any:
-    """An agent in a node, of which only the last message is given back."""
+    """An agent in a node, of which only the last message is returned."""
 
     def look_(query: str) -> str:
         desk.at("look", "inside")
@@ -393,7 +395,7 @@ PROGRAMS: dict[str, Program] = {
         _map_reduce,
         [
             helper("split", "basmati and jasmine"),
-            # The other one has ended before: it has shown what the node does with an answer.
+            # The other step has ended before, and has shown what the node does with an answer.
             known("work basmati", beside=("work",)),
             known("work jasmine", beside=("work",)),
             answer("talk", _TALK),
@@ -402,7 +404,7 @@ PROGRAMS: dict[str, Program] = {
     "wrapped agent": Program(
         _wrapped_agent,
         [
-            # Its words may be those of an answer, until it asks for a tool.
+            # Its words may be those of an answer until it requests a tool.
             Step("plan", [], {"inside": [half("Let me look")]}, {"inside": [half("Let me look")]}),
             Step("look", [], {"inside": [_ASKED, "T*(c-plan)"]}, {"inside": []}),
             Step(
@@ -425,7 +427,7 @@ CELLS = [
 
 
 def left_of(name: str, cut: str, moment: str, *, is_first: bool) -> list[str]:
-    """What a thread should hold behind the question when a program was cut."""
+    """Return what a thread must hold behind the question when a program was cut."""
     found: list[str] = []
     for step in PROGRAMS[name].steps:
         if step.name == cut:
@@ -436,7 +438,7 @@ def left_of(name: str, cut: str, moment: str, *, is_first: bool) -> list[str]:
 
 
 def whole(name: str) -> list[str]:
-    """What it should hold when the program has come to its end."""
+    """Return what a thread must hold when the program has come to its end."""
     return [line for step in PROGRAMS[name].steps for line in step.leaves]
 
 
@@ -459,5 +461,5 @@ def ask(text: str) -> Any:
 
 
 def ended_in(journal: RunJournal, run_id: UUID) -> Callable[[], set[str]]:
-    """Asks which nodes of a run have ended."""
+    """A callback handler that records which nodes of a run have ended."""
     return lambda: {str(event.data["node"]) for event in journal.read(str(run_id)) if event.kind == "task.end"}

@@ -1,7 +1,7 @@
-"""Programs with parallel branches, cut off at any event of a run, and the properties that the thread must have then.
+"""Programs whose branches run side by side and are cut off at any event, and the checks of their thread.
 
-A `Shape` says what the branches do. `build` makes a graph of it, in one of `KINDS`. `Heard` is called beside the journal,
-and knows what the user was shown and which tools have finished. `check` compares.
+A `Shape` describes the branches; `build` makes a graph of it, in one of `KINDS`; `Heard` listens beside the journal and
+knows what the user was shown and which tools have finished; `check` compares the thread with that.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ from tests.support.agents import asks, words
 from tests.support.conversations import Recording
 
 UNHEARD = sys.version_info < (3, 11)
-"""Whether asynchronous code without its config passes on no callbacks."""
+"""Whether asynchronous code that does not get its config passes no callbacks on."""
 KINDS = ("hand", "plain", "sends") if UNHEARD else ("agents", "hand", "plain", "sends")
-"""Agents as nodes (`create_agent`, or by hand), a node that calls its tools itself, and a `Send` for each branch."""
+"""The kinds of graphs: agents as nodes (`create_agent`, or by hand), a node that calls its tools itself, and a `Send` for
+each branch."""
 STEPS = "goto"
-"""A kind whose branches are nodes of the outermost graph, several supersteps long, before a deferred node; without tools."""
+"""A kind whose branches are nodes of the outermost graph, several supersteps long, before a deferred node; without
+tools."""
 THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The script of one branch: for each round the number of tools that it requests, and then its last words."""
+    """The work of one branch: the number of tools that it requests in each round, and then its last words."""
 
     rounds: tuple[int, ...] = (1,)
     words: int = 2
@@ -56,11 +58,11 @@ class Shape:
 
 
 class Cut(Exception):
-    """The exception that breaks a run."""
+    """The exception that ends a run."""
 
 
 class Fuse:
-    """A fuse: `check` raises once it is blown."""
+    """A fuse that, once it is blown, raises in all code that passes it."""
 
     def __init__(self) -> None:
         self.blown = False
@@ -71,7 +73,7 @@ class Fuse:
 
 
 class Voice(Recording):
-    """The model of one branch, which lets the other branches run after each chunk."""
+    """A model of one branch, which yields to the other branches after each chunk."""
 
     fuse: Any = None
 
@@ -92,7 +94,7 @@ def _said(name: str, number: int, count: int) -> list[str]:
 
 
 def voice_of(name: str, branch: Branch, fuse: Fuse) -> Voice:
-    """Return the model of a branch. No two chunks of a graph have the same text, and no two calls the same id."""
+    """Return the model of a branch. No two chunks of a graph have the same text, no two calls the same id."""
     voice = Voice(fuse=fuse)
     scripts: list[list[Any]] = []
     for number, tools in enumerate(branch.rounds):
@@ -143,14 +145,14 @@ class Program:
         self.graph = self._build().compile(checkpointer=saver, name="branches")
 
     def say_fine(self) -> None:
-        """Let each model say one word from now on, and keep what it is asked."""
+        """Make each model say one word from now on, and keep its input."""
         self.fuse.blown = False
         for voice in (*self.voices, self.last):
             voice.say(words("fine"))
             voice.seen.clear()
 
     def asked(self) -> list[list[Any]]:
-        """All requests to the models."""
+        """Return the inputs of all models."""
         return [one for voice in (*self.voices, self.last) for one in voice.seen]
 
     def _build(self) -> Any:
@@ -220,7 +222,7 @@ class Program:
         return self._node(go, ago)
 
     def _looping(self, voice: Voice) -> Any:
-        """Return a plain node that calls its model and its tools until its branch is done."""
+        """Return one plain node, which calls its model and its tools until it is done."""
         tools = ToolNode(self.tools)
 
         async def aloop(state: Any, config: RunnableConfig) -> Any:
@@ -246,8 +248,7 @@ class Program:
 
 
 class Heard(BaseCallbackHandler):
-    """A handler that gets the same callbacks as the journal, and knows what the user was shown and which tools have
-    finished."""
+    """A callback handler that hears what the journal hears: the words that the user was shown, and the finished tools."""
 
     run_inline = True
 
@@ -263,22 +264,22 @@ class Heard(BaseCallbackHandler):
 
 
 class Cutter:
-    """A counter of the events that a journal gets, which cuts the run at a given event."""
+    """A counter of the events that a journal gets. It cuts the run after a given number."""
 
     def __init__(self, journal: RunJournal, at: int, cut: Callable[[], object]) -> None:
         self.count = 0
-        add: Any = core_of(journal).appender.add
+        record: Any = core_of(journal).appender.record
 
         def counting(*args: Any, **kwargs: Any) -> None:
-            add(*args, **kwargs)
+            record(*args, **kwargs)
             self.count += 1
             if self.count == at:
                 cut()
 
-        core_of(journal).appender.add = counting  # type: ignore[method-assign]
+        core_of(journal).appender.record = counting  # type: ignore[method-assign]
 
     def stop_counting(self) -> None:
-        """Stop counting: later events are not part of the run that is cut."""
+        """Stop counting: later events do not belong to the run that is cut."""
         self.count = 1_000_000
 
 
@@ -286,24 +287,24 @@ class Cutter:
 
 
 def is_answered(messages: Sequence[Any]) -> None:
-    """Return whether a provider would accept the messages: each request has its results directly behind it, once, and no
-    result stands elsewhere."""
+    """Check the history as a provider does: the results of each request stand behind it, each once, and no result stands
+    elsewhere."""
     place = 0
     while place < len(messages):
         message = messages[place]
-        assert message.type != "tool", f"a result without its request at {place}: {formatted(messages)}"
+        assert message.type != "tool", f"a result without its request at {place}: {told(messages)}"
         place += 1
         asked = {str(request.id) for request in requests(message)}
         while asked:
             result = messages[place] if place < len(messages) else None
             id = getattr(result, "tool_call_id", None)
-            assert id in asked, f"{asked} are open at {place}: {formatted(messages)}"
+            assert id in asked, f"{asked} are open at {place}: {told(messages)}"
             asked.discard(str(id))
             place += 1
 
 
-def formatted(messages: Sequence[Any]) -> list[str]:
-    """Format messages for the report of a failure."""
+def told(messages: Sequence[Any]) -> list[str]:
+    """Return the history for the report of a failure."""
     return [
         f"{one.type}{'~' if is_partial(one) else '*' if is_synthetic(one) else ''}"
         f"[{one.tool_call_id if one.type == 'tool' else ''}] {one.text} {[request.id for request in requests(one)]}"
@@ -312,24 +313,21 @@ def formatted(messages: Sequence[Any]) -> list[str]:
 
 
 def check(messages: Sequence[Any], heard: Heard, *, asked: Sequence[str] = ("hi",), ahead: int = 0) -> None:
-    """Assert that the thread holds the question, every shown word and every real result, each once and in order.
-
-    `ahead`: how many results only the journal may have, because a kill may come between its write and that of another
-    observer.
-    """
+    """Check that a thread holds the input, every word that was shown and every real result, each once and in order.
+    `ahead`: how many results the journal may have that no other listener has: a kill may come between the two."""
     is_answered(messages)
     ids = [one.id for one in messages]
-    assert len(set(ids)) == len(ids), formatted(messages)
-    assert [one.text for one in messages if one.type == "human"] == list(asked), formatted(messages)
+    assert len(set(ids)) == len(ids), told(messages)
+    assert [one.text for one in messages if one.type == "human"] == list(asked), told(messages)
     said = [one.text for one in messages if one.type == "ai"]
     for text in heard.words.values():
         for word in text.split():
-            assert sum(one.split().count(word) for one in said) == 1, f"{word!r}: {formatted(messages)}"
-        assert any(one.startswith(text.rstrip()) for one in said), f"{text!r} was cut apart: {formatted(messages)}"
+            assert sum(one.split().count(word) for one in said) == 1, f"{word!r}: {told(messages)}"
+        assert any(one.startswith(text.rstrip()) for one in said), f"{text!r} was cut apart: {told(messages)}"
     results = {one.tool_call_id: one for one in messages if one.type == "tool"}
     for id, content in heard.results.items():
-        assert id in results, f"the result of {id} is missing: {formatted(messages)}"
-        assert results[id].text == content, f"not the real result of {id}: {formatted(messages)}"
+        assert id in results, f"the result of {id} is missing: {told(messages)}"
+        assert results[id].text == content, f"not the real result of {id}: {told(messages)}"
     known = [id for id, one in results.items() if not is_synthetic(one) and id not in heard.results]
-    assert len(known) <= ahead, f"{known} had no result: {formatted(messages)}"
+    assert len(known) <= ahead, f"{known} had no result: {told(messages)}"
     assert all(results[id].text == f"result of {id}" for id in known)

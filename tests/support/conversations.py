@@ -1,10 +1,10 @@
-"""Conversations that are cut off, and what must be left of them.
+"""Conversations that are cut off, and what they must leave in the thread.
 
-`story` writes what is left in a few letters, one line for each message:
+The tests write a thread in a few letters, one line for each message:
 
-    U hi                 a user's message              A hello          an answer
-    A Looking. (c1,c2)   an answer with tool calls     A~ one two       the partial answer of a cut-off
-    T(c1) quick 1        the result of a tool          T*(c2) started   a synthetic result, and what it says of c2
+    U hi                 a user's message              A hello               an answer
+    A Looking. (c1,c2)   one that requests tools       A~ one two            a partial answer
+    T(c1) quick 1        the result of a tool          T*(c2) started        a synthetic result, and what it says of c2
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from langchain_runjournal import RunJournal, attach, errors, is_partial, is_synt
 from tests.support.agents import Scripted
 
 PATIENCE = 30.0
-"""Seconds to wait for what happens at once, unless there is a bug."""
+"""The seconds to wait for something that happens at once, unless something is broken."""
 
 
 # --- what is left -----------------------------------------------------------------------------------------------------
 
 
 def story(messages: Sequence[Any]) -> list[str]:
-    """Return the messages in a few letters, without system messages, which an agent adds itself."""
+    """Return the messages in a few letters, without system messages, which belong to an agent."""
     return [_line(message) for message in messages if message.type != "system"]
 
 
@@ -69,11 +69,11 @@ def _line(message: Any) -> str:
         case "ai":
             calls = ",".join(call["id"] for call in message.tool_calls + message.invalid_tool_calls)
             return f"A{'~' if is_partial(message) else ''} {message.text}{f'({calls})' if calls else ''}"
-    raise AssertionError(f"no event has said {message!r}")
+    raise AssertionError(f"no answer says {message!r}")
 
 
 async def end_of(journal: RunJournal, run_id: str) -> None:
-    """Wait until a run is over and its thread settled."""
+    """Wait until a run is over and its thread is settled."""
 
     async def follow() -> None:
         async for _ in journal.afollow(run_id):
@@ -97,7 +97,7 @@ async def until_said(journal: RunJournal, run_id: str, kind: str, times: int = 1
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Let the other tasks work until a condition holds that no event announces."""
+    """Let other tasks work until a condition is true. Use this where no event can be awaited."""
     give_up = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < give_up
@@ -105,7 +105,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def the_rest() -> None:
-    """Let all running tasks end, so that the loop is not closed on one of them."""
+    """Let all running work come to its end, so that the loop is not closed before."""
     gc.collect()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
@@ -116,8 +116,8 @@ async def the_rest() -> None:
 def collected_here() -> Iterator[None]:
     """Collect garbage only where a test asks for it, and at the end.
 
-    To close a stream that is garbage, LangGraph waits for its nodes. If that happens in the thread of one of these nodes, it
-    waits for ever, inside of the garbage collector, which then never runs again.
+    To close a stream that is garbage-collected, LangGraph waits for its nodes. If that happens on the thread of one of these
+    nodes, it is a deadlock inside the collector, which then never runs again.
     """
     gc.disable()
     try:
@@ -128,7 +128,8 @@ def collected_here() -> Iterator[None]:
 
 
 class Loud(logging.Handler):
-    """A handler that collects log records: a failing callback breaks no run, but is a bug all the same."""
+    """A log handler that collects errors which are only logged: a callback that fails breaks no run, and is a mistake all
+    the same."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -141,7 +142,7 @@ class Loud(logging.Handler):
 
 @contextmanager
 def nothing_is_wrong() -> Iterator[None]:
-    """Assert that in this block no callback fails and this package logs no warning."""
+    """Check that no callback fails in this block, and none of our code."""
     loud = Loud()
     loggers = [logging.getLogger(name) for name in ("langchain_runjournal", "langchain_core", "asyncio")]
     for logger in loggers:
@@ -158,7 +159,7 @@ def nothing_is_wrong() -> Iterator[None]:
 
 
 class Gate:
-    """A gate at which a model or a tool waits, in a loop or in a thread, until a test opens it. It may then fail."""
+    """A gate at which a model or a tool waits, on a loop or on a thread, until a test opens it. It may then fail."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -192,13 +193,13 @@ class Gate:
 
 
 class Recording(Scripted):
-    """A model that keeps what it is asked."""
+    """A model that keeps its input."""
 
     seen: list[list[Any]] = Field(default_factory=list)
     scripts: list[list[Any]] = Field(default_factory=list)
 
     def say(self, *scripts: list[Any]) -> None:
-        """Set the answers from now on."""
+        """Set what the model says from now on."""
         self.scripts, self.turn = list(scripts), 0
 
     def _stream(self, messages: Any = (), *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
@@ -218,7 +219,7 @@ class Recording(Scripted):
 
 
 def tools_of(gate: Gate) -> list[Any]:
-    """Return a quick tool, and tools that wait at the gate."""
+    """Return a tool that is quick, and one that waits at the gate."""
 
     @tool
     async def quick(x: int) -> str:
@@ -241,7 +242,7 @@ def tools_of(gate: Gate) -> list[Any]:
 
 
 def blocking_tools_of(gate: Gate) -> list[Any]:
-    """Return the same tools, for graphs without a loop."""
+    """Return the same tools, without a loop."""
 
     @tool
     def quick(x: int) -> str:
@@ -261,7 +262,7 @@ def blocking_tools_of(gate: Gate) -> list[Any]:
 
 
 class Hooks(AgentMiddleware):
-    """A middleware with a step around everything: its steps are tasks of the graph, with routers between them."""
+    """A middleware with steps of its own around everything: these are tasks of the graph, with routers between them."""
 
     def before_agent(self, state: Any, runtime: Any) -> None:
         return None
@@ -277,7 +278,7 @@ class Hooks(AgentMiddleware):
 
 
 def build(kind: str, model: Recording, tools: list[Any], saver: Any, name: str | None = None) -> Any:
-    """Return a graph of one of the kinds; those in `SYNC_KINDS` are for calls without a loop."""
+    """Build a graph of one of the kinds. The kinds in `SYNC_KINDS` are for calls without a loop."""
     name = name or kind.replace(" ", "_")
     match kind:
         case "agent" | "sync agent":
@@ -296,7 +297,7 @@ def build(kind: str, model: Recording, tools: list[Any], saver: Any, name: str |
 
 
 def _by_hand(model: Recording, tools: list[Any], *, is_async: bool = True) -> Any:
-    """Return a graph as in the tutorials: all tools of an answer are one task. It passes on its config, as Python 3.10
+    """Build a graph as in the tutorials: all tools of an answer are one task. Its nodes pass the config on, as Python 3.10
     requires."""
 
     async def amodel(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -320,12 +321,13 @@ async def _given(saver: BaseCheckpointSaver[Any]) -> AsyncIterator[BaseCheckpoin
 
 
 def open_saver(memory: Any, path: str | None) -> AbstractAsyncContextManager[Any]:
-    """Open a saver in memory, or one on a file."""
+    """Open the checkpointer in memory, or one on a file."""
     return _given(memory) if path is None else AsyncSqliteSaver.from_conn_string(path)
 
 
 class Observer(BaseCallbackHandler):
-    """A handler that gets the same callbacks as the journal, and keeps what the tests must know from another source."""
+    """A callback handler that sees the same callbacks as the journal, and keeps what the tests must know independently of
+    the journal."""
 
     run_inline = True
 
@@ -333,7 +335,7 @@ class Observer(BaseCallbackHandler):
         self.results: dict[str, str] = {}
         """The results of tools, by the number of the answer that requested them, and the id of the call."""
         self.answers: list[str] = []
-        """The texts of the model calls that are complete."""
+        """The texts of the complete model calls."""
         self.words = ""
         """The words of the model since then."""
 
@@ -361,8 +363,8 @@ class Broken(Exception):
 
 
 class Turn:
-    """One turn of a wild conversation: the question, the model's script, the way in which it ends, and what was seen of
-    it."""
+    """One turn of a wild conversation: the question, the words that the model will say, how the turn ends, and what was
+    seen of it."""
 
     def __init__(self, number: int, rng: random.Random, *, reuse: bool, calm: bool, names: Sequence[str]) -> None:
         self.number = number
@@ -370,22 +372,22 @@ class Turn:
         self.asked = rng.choice([f"question {number}", "again"])
         self.ending = "none" if calm else rng.choice(WILD_ENDINGS)
         self.at = int(2 ** rng.uniform(0, 9))
-        """The number of the tick at which the turn ends."""
+        """The number of the tick at which it ends."""
         self.by_loop = rng.random() < 0.5
-        """Whether iterations of the loop count as ticks, or the actions of the model and the tools."""
+        """Whether the iterations of the loop are ticks, or the actions of the model and the tools."""
         self.chunks = rng.randint(1, 12)
         """The number of chunks after which a consumer leaves."""
         self.hops = [rng.randint(0, 6) for _ in range(rng.randint(1, 4))]
-        """For endings that are repeated: the iterations of the loop in between."""
+        """For repeated endings: the iterations of the loop in between."""
         self.late_at = rng.choice([20, 200, 600])
-        """The tick of the loop at which the tools on threads may end, if the turn runs that long; otherwise they end after
-        it."""
+        """The tick of the loop at which the tools on threads may end, if the turn lasts so long; else they end after the
+        turn."""
         self.waits = rng.random() < 0.5
-        """Whether the test waits for the end of the turn before the next one begins."""
+        """Whether the program waits for its end before the next turn begins."""
         self.mode = rng.choice(["messages", "updates", "values", "invoke", "messages"])
         self.durability = rng.choice(["sync", "async", "exit"])
         self.calls: list[dict[str, str]] = []
-        """The tools that each answer requests, by the ids of the calls."""
+        """For each answer: the tools that it requests, by the ids of the calls."""
         self.texts: list[str] = []
         for answer in range(rng.randint(1, 3)):
             last = calm or rng.random() < 0.4 or answer == 2
@@ -405,9 +407,9 @@ class Turn:
         self.loops = 0
         self.struck = False
         self.answered = 0
-        """The number of answers that were complete when the turn ended."""
+        """The number of answers that were complete when it ended."""
         self.words = ""
-        """The words of the model since the last complete answer."""
+        """The words of the model since then."""
         self.finished: set[str] = set()
         """The calls that had a result before the next turn began."""
         self.release = threading.Event()
@@ -419,7 +421,7 @@ class Turn:
         return f"{self.number}: {about} {'loop' if self.by_loop else 'step'} {self.chunks} waits={self.waits} {self.calls}"
 
     def tick(self, *, of_loop: bool = False) -> None:
-        """Count an action. Raise if the turn ends with an error here."""
+        """Count a tick. This may raise, if the turn ends by an error."""
         self.loops += of_loop
         if self.loops == self.late_at:
             self.release.set()
@@ -440,7 +442,7 @@ class Turn:
 
 
 class WildModel(BaseChatModel):
-    """A model that says what its turns are meant to say, and keeps what it is asked."""
+    """A model that says what its turns plan, and keeps its input."""
 
     turn: Any = None
     seen: list[list[Any]] = Field(default_factory=list)
@@ -476,7 +478,8 @@ class WildModel(BaseChatModel):
 
 
 class Wild:
-    """A random conversation of a few turns. It is the same for the same seed, except for the order in which threads run."""
+    """A conversation of a few turns, in which everything is random. It is the same for the same seed, except for the order
+    in which threads run."""
 
     def __init__(self, journal: RunJournal, seed: int, kinds: Sequence[str]) -> None:
         rng = random.Random(seed)
@@ -541,7 +544,7 @@ class Wild:
     async def converse(self) -> None:
         try:
             async with open_saver(InMemorySaver(), self.path) as saver:
-                # Several conversations share a journal, each with its own saver, and none knows the threads of another.
+                # Of several graphs in one journal, each with a saver of its own, none knows the threads of another.
                 graph = build(self.kind, self.model, self.tools(), saver, f"wild-{self.thread_id}")
                 await self.through(attach(graph, self.journal))
         finally:
@@ -664,7 +667,7 @@ class Wild:
         if turn.ending == "drop and collect":
             gc.collect()
 
-    # What must hold of what a model is asked, and of what is in the thread:
+    # The conditions on the input of a model, and on the thread:
 
     def check(self, messages: list[Any], turns: list[Turn], asking: Turn | None) -> None:
         lines = story(messages)
@@ -685,7 +688,7 @@ class Wild:
                 assert parts, "something stands before the first message"
                 parts[-1].append(message)
         assert [part[0].text for part in parts] == [turn.asked for turn in known], "user messages"
-        # The question stands in no checkpoint yet, and may get another id there.
+        # The input is not in a checkpoint yet, and may get another id there.
         ids = [message.id for message in (messages if asking is None else messages[:-1])]
         assert ids[: len(self.ids)] == self.ids, "the history has changed"
         self.ids = ids

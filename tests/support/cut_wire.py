@@ -1,7 +1,7 @@
-"""A provider on this machine that says what it is given, and the clients that ask it.
+"""A provider on this machine that gives prepared answers, and the clients that ask it.
 
-Each wire speaks one provider's protocol: a streamed or whole answer with tool calls, whose arguments are given as the text
-that goes over the wire, and with the reason for its end, or without any.
+Each wire speaks one provider's protocol: a streamed or whole answer with tool calls, and with or without the reason for its
+end. The tests give the arguments of the calls as the text that goes over the wire.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Calls = list[tuple[str, str, str]]
 
 @dataclass
 class Answer:
-    """What the server says next."""
+    """The next answer of the server."""
 
     body: bytes
     kind: str = "text/event-stream"
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass
 class Wire:
-    """A server, what it still has to say, and what it was asked."""
+    """A server, its answers to come, and the requests that it got."""
 
     url: str
     answers: list[Answer] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Wire:
 
 @contextmanager
 def wire() -> Iterator[Wire]:
-    """A server that gives one answer after the other to whatever is posted."""
+    """Run a server that gives one answer after the other to all requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -93,7 +93,7 @@ def halves(text: str) -> list[str]:
 
 
 def chat(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """OpenAI's chat completions, which a dozen others speak as well."""
+    """Write OpenAI's chat completions, a protocol that a dozen other providers speak as well."""
     about = {"id": f"chatcmpl-{next(_ids)}", "created": 1, "model": "m"}
     if not stream:
         asked = [{"id": id, "type": "function", "function": {"name": name, "arguments": args}} for id, name, args in calls]
@@ -116,7 +116,7 @@ def chat(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> A
 
 
 def mistral(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """Mistral's chat completions: in a stream, each call comes in one piece."""
+    """Write Mistral's chat completions. In a stream, each call comes in one piece."""
     if not stream:
         return chat(calls, reason, stream=False, text=text)
     asked = [
@@ -130,7 +130,7 @@ def mistral(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -
 
 
 def responses(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """OpenAI's Responses."""
+    """Write OpenAI's Responses."""
     about: Any = {"id": f"resp_{next(_ids)}", "object": "response", "created_at": 1, "model": "m", "tools": [], "output": []}
     about |= {"parallel_tool_calls": True, "tool_choice": "auto", "error": None, "incomplete_details": None}
     items: list[Any] = []
@@ -173,7 +173,7 @@ def responses(calls: Calls, reason: str | None, *, stream: bool, text: str = "")
 
 
 def anthropic(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """Anthropic's messages."""
+    """Write Anthropic's messages."""
     about: Any = {"id": f"msg_{next(_ids)}", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
     if not stream:
         content: list[Any] = [{"type": "text", "text": text}] if text else []
@@ -204,7 +204,7 @@ def anthropic(calls: Calls, reason: str | None, *, stream: bool, text: str = "")
 
 
 def gemini(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """Google's. It gives each call whole: what can be missing is the rest of the answer."""
+    """Write Google's protocol. It sends each call whole, so only the rest of the answer can be missing."""
     parts: list[Any] = [{"text": text}] if text else []
     parts += [{"functionCall": {"name": name, "args": _read(args)}} for _, name, args in calls]
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
@@ -219,7 +219,7 @@ def gemini(calls: Calls, reason: str | None, *, stream: bool, text: str = "") ->
 
 
 def ollama(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """Ollama's lines. It gives each call whole as well."""
+    """Write Ollama's lines. It sends each call whole as well."""
     asked = [{"function": {"name": name, "arguments": _read(args)}} for _, name, args in calls]
     message = {"role": "assistant", "content": text, "tool_calls": asked}
     about = {"model": "m", "created_at": "2026-01-01T00:00:00Z"}
@@ -231,7 +231,7 @@ def ollama(calls: Calls, reason: str | None, *, stream: bool, text: str = "") ->
 
 
 def bedrock(calls: Calls, reason: str | None, *, stream: bool, text: str = "") -> Answer:
-    """Bedrock's Converse: frames of its own in a stream."""
+    """Write Bedrock's Converse, which has frames of its own in a stream."""
     metrics = {"usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}, "metrics": {"latencyMs": 1}}
     if not stream:
         content: list[Any] = [{"text": text}] if text else []
@@ -276,7 +276,8 @@ def _read(args: str) -> Any:
 
 @dataclass(frozen=True)
 class Client:
-    """A real client package: how it is made, what its provider speaks, and how that says why an answer has ended."""
+    """A real client package: how it is created, which protocol its provider speaks, and how that protocol states why an
+    answer ended."""
 
     name: str
     make: Callable[[str], Any]
@@ -284,7 +285,7 @@ class Client:
     done: str
     full: str
     as_text: bool = True
-    """Whether arguments come as text, so that half of them can come."""
+    """Whether arguments come as text, so that a part of them can arrive."""
     fails_early: bool = False
     """Whether the client raises when a stream ends early."""
 

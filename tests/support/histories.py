@@ -1,12 +1,13 @@
-"""Histories in a few letters, and what became of them.
+"""Histories in a few letters, and their changed forms.
 
     U          a user's message          U0   an empty one          S   a system message
     A          an answer in words        A~   one that was cut off  a(c1,c2)  requests and no words
-    A(c1,c2)   words and requests        !c1  one whose arguments are no JSON    ?c1  one without a name
-    T(c1)      the result of c1          T*(c1)   one that was made up earlier
+    A(c1,c2)   words and requests        !c1  one with invalid JSON as arguments ?c1  one without a name
+    T(c1)      the result of c1          T*(c1)   an earlier synthetic result
 
-What became of a history is said by the places in it (`0 1 3`), and for messages that were not in it: `T*(c1)` made up,
-`R(c1)` the real one from the evidence, `2'` a copy that was changed, `N` a note that stands alone.
+A changed history is written as the places of its messages in the old one (`0 1 3`). Messages that were not in the old one
+are `T*(c1)` for a synthetic result, `R(c1)` for the real result from the evidence, `2'` for a changed copy, and `N` for a
+note that stands alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from langchain_runjournal.messages.tool_results import CallKnowledge, answer
 
 
 def history(text: str) -> list[BaseMessage]:
-    """The messages that the letters stand for; words, ids and results differ from place to place."""
+    """Return the messages that the letters stand for. Words, ids and results differ from place to place."""
     return [_message(token, place) for place, token in enumerate(text.split())]
 
 
@@ -32,7 +33,7 @@ def result(call: str, content: str = "real", **more: Any) -> ToolMessage:
 
 
 def made_up(id: str, message_id: str | None = "m") -> ToolMessage:
-    """A synthetic result as it stands in a thread that was settled."""
+    """Return a synthetic result as it stands in a settled thread."""
     request = Request(id=id, name="search", index=0, valid=True)
     return answer(AIMessage("", id=message_id), request, CallKnowledge(state="started", run_id="r", cause="crash"))
 
@@ -73,7 +74,7 @@ def _asking(kind: str, ids: list[str], place: int) -> AIMessage:
 
 
 def became(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> str:
-    """What became of a history, in the letters above."""
+    """Return the changed history, in the letters above."""
     places = {id(message): place for place, message in enumerate(before)}
     return " ".join(_said(message, places, before) for message in after)
 

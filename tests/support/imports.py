@@ -1,4 +1,4 @@
-"""The import graph of the package: every import counts, also those in functions and for types."""
+"""The import graph of the package. Every import counts, also those in functions and for types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Import:
 
 @cache
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
-    """Each module of the package by its dotted name; a package is named without `__init__`."""
+    """Return each module of the package by its dotted name. A package is named without `__init__`."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
@@ -35,7 +35,7 @@ def modules(package: Path = PACKAGE) -> dict[str, Path]:
 
 @cache
 def imports(package: Path = PACKAGE) -> tuple[Import, ...]:
-    """Every import of a module of the package by another one."""
+    """Return every import of a module of the package by another one."""
     return tuple(_imports(modules(package)))
 
 
@@ -69,6 +69,6 @@ def _targets(node: ast.AST, importer: str, *, is_package: bool) -> Iterator[tupl
 
 
 def room_of(module: str) -> str:
-    """The room in which a module stands; "front" for the package itself and `__main__`."""
+    """Return the room of a module; "front" for the package itself and `__main__`."""
     first = module.partition(".")[0]
     return "front" if first in ("", "__main__") else first

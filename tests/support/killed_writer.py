@@ -1,4 +1,4 @@
-"""A writer that is going to be killed. It notes, after each append has returned, how many have, where a kill cannot take it.
+"""A writer for tests that kill it. After each append, it notes the number of appends in a file that survives a kill.
 
 python -m tests.support.killed_writer DB LEDGER THREADS TOKENS_PER_SECOND(0: full speed)
 """
@@ -22,7 +22,7 @@ def text_of(thread: int, number: int) -> str:
 
 def main(db: str, ledger: str, threads: int, rate: float) -> None:
     with open(ledger, "r+b") as file:
-        # As numbers, each stored at once: struct.pack_into fills with zeros first, and a kill may come in between.
+        # As numbers, each written by one store: `struct.pack_into` fills with zeros first, and a kill may come in between.
         returned = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
     journal = RunJournal(db)
     run_of = [f"{journal.owner_id}-{thread}" for thread in range(threads)]

@@ -1,4 +1,4 @@
-"""Runs that a process has left behind, written by hand: what `kill -9` leaves of a run that had said a few words."""
+"""Runs that a dead process has left, written by hand: what `kill -9` leaves of a run that had said a few words."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Journals = Callable[..., RunJournal]
 
 
 def begin(journal: RunJournal, run_id: str, thread_id: str = "t", graph: str | None = "agent", **metadata: Any) -> None:
-    """Append a run that was asked "<id>?" and has said "<id> ", of an attached graph of this name, or recorded by a handler
-    only."""
+    """Begin a run that is asked "<id>?" and has said "<id> ". An attached graph of this name owns it, or only a handler
+    recorded it."""
 
     def put(kind: Any, data: dict[str, Any], call_id: str | None = None) -> None:
         journal.append(Event(run_id=run_id, kind=kind, data=data, call_id=call_id))
@@ -27,7 +27,7 @@ def begin(journal: RunJournal, run_id: str, thread_id: str = "t", graph: str | N
 
 
 def leave(journals: Journals, *run_ids: str, thread_id: str = "t", graph: str | None = "agent", **options: Any) -> None:
-    """Append such runs, one after the other, of a process that has ended. `options`: those of its journal."""
+    """Leave such runs, one after the other, by a process that is dead. `options`: the options of its journal."""
     journal = journals(**options)
     for run_id in run_ids:
         begin(journal, run_id, thread_id, graph)
@@ -35,5 +35,5 @@ def leave(journals: Journals, *run_ids: str, thread_id: str = "t", graph: str | 
 
 
 def words_of(*run_ids: str) -> list[str]:
-    """Return what a thread holds of such runs when they are settled, as `shown` formats it."""
+    """Return what a thread holds of such runs after their settlement, as `shown` writes it."""
     return [line for run_id in run_ids for line in (f"U+ {run_id}?", f"A~ {run_id} ")]

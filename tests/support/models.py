@@ -1,4 +1,4 @@
-"""Fake models that can be stopped in the middle of an answer, and what is built around them."""
+"""Fake models that can be stopped in the middle of an answer, and graphs around them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import TimeoutPolicy, interrupt
 
 TOKENS = tuple(f"w{number} " for number in range(6))
-"""What a model says, each time that it is asked."""
+"""The tokens of each answer of a model."""
 
 
 class Gate:
-    """What happens to the first answer before its token number `at`: it waits there until `open`, and may then fail."""
+    """A gate before token number `at` of the first answer. The answer waits there until `open`, and may then fail."""
 
     def __init__(self, at: int | None = None, error: type[BaseException] | None = None, patience: float = 30.0) -> None:
         self.at, self.error, self.patience = at, error, patience
         self.given: list[str] = []
-        """The tokens that models have said, whether or not anybody heard them."""
+        """The tokens that models have said, whether or not any consumer got them."""
         self.held = threading.Event()
-        """Set while a model waits here, and ever after."""
+        """Set when a model begins to wait here, and never cleared."""
         self._go, self._go_on_loop = threading.Event(), asyncio.Event()
 
     def open(self) -> None:
-        """Lets go on whoever waits. On the loop's thread, if there is one."""
+        """Release all that wait. If there is a loop, call this on its thread."""
         self._go.set()
         self._go_on_loop.set()
 
@@ -68,7 +68,7 @@ class Gate:
 
 
 class ChatTokens(BaseChatModel):
-    """Says `TOKENS`, then calls the tool `asks` if it has one."""
+    """A chat model that says `TOKENS`, then calls the tool `asks` if it has one."""
 
     gate: Any
     asks: str | None = None
@@ -113,7 +113,7 @@ class TextTokens(LLM):
     def _llm_type(self) -> str:
         return "text-tokens"
 
-    # A plain text model has to report its tokens itself, and all providers' do.
+    # A plain text model must report its tokens itself, and the models of all providers do.
 
     def _stream(self, prompt: str, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Iterator[GenerationChunk]:
         for word in self.gate.words():
@@ -137,7 +137,7 @@ class TextTokens(LLM):
 
 
 def chain(gate: Gate) -> Runnable[Any, str]:
-    """An LCEL chain. It is asked with ``{"question": ...}``."""
+    """Return an LCEL chain. Its input is ``{"question": ...}``."""
     return ChatPromptTemplate.from_messages([("human", "{question}")]) | ChatTokens(gate=gate) | StrOutputParser()
 
 
@@ -154,7 +154,7 @@ def ask() -> str:
 
 
 def agent(gate: Gate, *, asks: str | None = None) -> Any:
-    """An agent of `create_agent`, whose model is called with `invoke`."""
+    """Return an agent of `create_agent`, whose model is called with `invoke`."""
     return create_agent(ChatTokens(gate=gate, asks=asks), [look, ask], checkpointer=InMemorySaver())
 
 
@@ -174,7 +174,7 @@ def graph(
     model = ChatTokens(gate=gate)
 
     async def amodel(state: MessagesState, config: RunnableConfig) -> dict[str, list[AnyMessage]]:
-        # The config by hand: Python 3.10 does not take it along into the tasks of a loop.
+        # The config is passed by hand: Python 3.10 does not pass it on into the tasks of a loop.
         if how == "ainvoke":
             return {"messages": [await model.ainvoke(state["messages"], config)]}
         whole = AIMessageChunk(content="")
@@ -203,7 +203,7 @@ def graph(
 
 
 def words_of(item: Any) -> str:
-    """The text in whatever a consumer is given, by any way of streaming."""
+    """Return the text of the items that a consumer gets, in any stream mode."""
     match item:
         case str():
             return item

@@ -1,8 +1,8 @@
-"""A program that is paused in the middle of a run, for longer than its lease, and comes back.
+"""A program that is stopped (SIGSTOP) in the middle of a run, for longer than its lease, and then continues.
 
 python -m tests.support.paused_program DB HOW DURABILITY LEASE
 
-It says "working" in its node, waits there for a line, and says at last how its run has ended.
+It prints "working" in its node, waits there for a line, and prints at last how its run has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THREAD: Any = {"configurable": {"thread_id": "t"}}
 
 
 def answers(state: MessagesState) -> dict[str, Any]:
-    """The node of the others: it answers at once."""
+    """Answer at once, as the node of the other graph."""
     return {"messages": [AIMessage(f"to {state['messages'][-1].text}")]}
 
 
@@ -46,7 +46,7 @@ def threads_of(db: Path) -> Any:
 
 @asynccontextmanager
 async def both(db: Path, journal: RunJournal, how: str, durability: str) -> Any:
-    """The graph, and the config that it is called with."""
+    """Return the graph, and the config of its call."""
     config = {**THREAD}
     async with AsyncSqliteSaver.from_conn_string(f"{db}.threads") as later:
         with threads_of(db) as now:
@@ -54,7 +54,7 @@ async def both(db: Path, journal: RunJournal, how: str, durability: str) -> Any:
             saver = JournalSaver(inner, journal)
 
             def waits(state: MessagesState) -> dict[str, Any]:
-                # Stopped in the middle of writing, it would keep the lock of the file.
+                # If it was stopped in the middle of a write, it would keep the lock of the file.
                 while durability != "exit" and len(list(saver.list(THREAD))) < 2:
                     threading.Event().wait(0.01)
                 assert saver.drained("t", 30)
@@ -71,7 +71,7 @@ async def both(db: Path, journal: RunJournal, how: str, durability: str) -> Any:
 
 
 async def main(db: Path, how: str, durability: Any, lease: float) -> None:
-    # As in a container of its own: its process number says nothing to others.
+    # As in a container of its own: its pid means nothing to other processes.
     _ownership.this_place = functools.cache(lambda: "elsewhere")
     journal = RunJournal(db, lease=lease)
     async with both(db, journal, how, durability) as (graph, config):

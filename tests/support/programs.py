@@ -1,7 +1,6 @@
 """The programs of `tests/programs`: what each of them must leave in the thread when it ends at each of its points.
 
-Run as
-``python -m tests.support.programs`` it is a process without threads, which forks one for each program that is to be killed.
+``python -m tests.support.programs`` is a process without threads, which forks a process for each program that a test kills.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ HIDDEN = frozenset(
 
 @dataclass(frozen=True)
 class Case:
-    """A program that ends at a point of its second turn, and what its thread holds then behind the first turn."""
+    """A program that ends at a point of its second turn, and what its thread then holds behind the first turn."""
 
     program: str
     agent: str
@@ -47,7 +46,7 @@ class Case:
     answers: str
     """The role that answers the next message."""
     needs: tuple[str, int] | None = None
-    """What the journal has to hold before the program ends, where branches run side by side."""
+    """What the journal must hold before the program ends, if branches run side by side."""
 
     def __str__(self) -> str:
         return f"{self.program}-{self.agent}-{self.point}" if self.agent != self.program else f"{self.program}-{self.point}"
@@ -153,8 +152,8 @@ CASES = [
 FIRST = {"swarm": ("U first", "A alice answers first")}
 NEXT = {"alice": "A alice answers next", "bob": "A bob answers next"}
 SYNCED = ("swarm", "registry")
-"""Programs that are killed with `durability="sync"`: with "async" a kill may lose the newest checkpoint, and with it what is
-in other channels than the messages, such as who is active. The journal has the messages only."""
+"""The programs that are killed with `durability="sync"`: with "async", a kill may lose the newest checkpoint, and with it
+the channels other than the messages, such as the active agent. The journal has the messages only."""
 EXTRA = {"notes": "notes", "router": "kind", "rag": "documents", "drafter": "draft", "titled": "summary"}
 """The channel that an agent of the registry has, and others lack."""
 BLOCKING = ("supervisor", "swarm", "react")
@@ -162,7 +161,7 @@ BLOCKING = ("supervisor", "swarm", "react")
 
 
 def first_turn(case: Case) -> list[str]:
-    """What the first turn leaves."""
+    """Return what the first turn leaves."""
     return list(FIRST.get(case.program, ("U first", "A answer to first")))
 
 
@@ -171,7 +170,7 @@ def next_answer(case: Case) -> str:
 
 
 def build(program: str, stage: Stage, journal: RunJournal, saver: Any) -> dict[str, Any]:
-    """The graphs of a program, each with its checkpointer, as the program gives it one."""
+    """Return the graphs of a program, each with its checkpointer, as the program gives it one."""
     match program:
         case "lifespan":
             agent = lifespan.build(stage, journal)
@@ -196,7 +195,7 @@ def given(text: str) -> Any:
 
 
 class Reader:
-    """The user, who reads what is streamed."""
+    """The user, who reads the stream."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
@@ -207,13 +206,13 @@ class Reader:
             self.shown.append(message.text)
 
     async def atalk(self, graph: Any, text: str, config: Any, **options: Any) -> None:
-        """Read an answer, and what graphs inside of the graph say."""
+        """Read an answer, and the words of graphs inside the graph."""
         options = {"stream_mode": "messages", "subgraphs": True, **options}
         async for _, item in graph.astream(given(text), config, **options):
             self.read(item)
 
     def talk(self, graph: Any, text: str, config: Any, **options: Any) -> None:
-        """The same without a loop."""
+        """Do the same without a loop."""
         options = {"stream_mode": "messages", "subgraphs": True, **options}
         for _, item in graph.stream(given(text), config, **options):
             self.read(item)
@@ -223,7 +222,8 @@ class Reader:
 
 
 def check_whole(messages: Sequence[BaseMessage]) -> None:
-    """No message is there twice, no helper has a word, and every request is answered right behind it, once."""
+    """Check that no message is there twice, that no helper has a word, and that every request is answered right behind it,
+    once."""
     ids = [message.id for message in messages]
     assert None not in ids
     assert len(set(ids)) == len(ids), "a message stands there twice"
@@ -235,7 +235,7 @@ def check_whole(messages: Sequence[BaseMessage]) -> None:
 
 
 def check_model_input(stage: Stage, case: Case, thread: Sequence[BaseMessage]) -> None:
-    """The model that answers was sent the thread as it was settled, message by message, and the new message."""
+    """Check that the model that answers got the settled thread, message by message, and the new message."""
     sent = [message for message in stage.models[case.answers].requests[-1] if message.type != "system"]
     assert story(sent) == [*story(thread), "U next"]
     for ours, theirs in zip(thread, sent, strict=False):
@@ -246,7 +246,7 @@ def check_model_input(stage: Stage, case: Case, thread: Sequence[BaseMessage]) -
 
 
 def killed(home: Path, number: int, loop: bool) -> None:
-    """A first turn, and a second one in which the program dies at the point of the case."""
+    """Run a first turn, and a second one in which the program dies at the point of the case."""
     case = CASES[number]
     stage = Stage()
     options = {"durability": "sync" if case.program in SYNCED else "async"}
@@ -272,7 +272,7 @@ def killed(home: Path, number: int, loop: bool) -> None:
 
 
 def serve() -> None:
-    """For each line, a process; and a line that says what became of it."""
+    """Fork a process for each line, and write a line that says how it ended."""
     assert threading.active_count() == 1, "it could not be forked safely"
     print("ready", flush=True)
     for line in sys.stdin:
@@ -283,7 +283,7 @@ def serve() -> None:
             try:
                 killed(Path(home), number, loop)
                 code = 0
-            except BaseException:  # whatever it is, it must not go on into the loop
+            except BaseException:  # no exception may continue in the loop of the parent
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
@@ -305,7 +305,7 @@ class Forker:
         return self
 
     def kill(self, home: Path, case: Case, *, loop: bool) -> None:
-        """Run a program until it is killed. Anything but that is an error."""
+        """Run a program until it is killed. Any other end is an error."""
         print(json.dumps([str(home), CASES.index(case), loop]), file=self.stdin, flush=True)
         code = int(self.stdout.readline())
         assert code == -signal.SIGKILL, f"it was not killed, see above: {code}"

@@ -1,4 +1,4 @@
-"""The server of the examples, and what a test has to know of its process besides. `uvicorn tests.support.server_app:app`"""
+"""The server of the examples, and what a test must know of its process as well. `uvicorn tests.support.server_app:app`"""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ HELD = "Nowhere"
 
 @server.app.get("/debug")
 async def debug() -> dict[str, Any]:
-    """What is at work: all tasks but this one, and all threads; and what the journal holds in memory for its runs."""
-    gc.collect()  # a model call that was cancelled ends when nobody holds it any more, and frames hold each other
+    """Return what is running: all tasks but this one, and all threads; and what the journal holds in memory for its
+    runs."""
+    gc.collect()  # a cancelled model call ends when it is garbage-collected, and frames form reference cycles
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     journal = server.app.state.journal
     nodes, runs, lines = recorder_of(journal).tracker.nodes, core_of(journal).local_runs, lines_of(journal).last
@@ -42,7 +43,7 @@ server.weather.coroutine = weather
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Each answer says which process gave it."""
+    """Add the pid of the process to each answer."""
 
     async def named(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""An agent that is talked to, whose runs are begun by `start_run`, for tests of how they go on and how they end."""
+"""An agent for conversations, whose runs `start_run` begins, for tests of how they continue and how they end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
 
 from langchain_runjournal import Run, RunHandle, RunJournal, attach, start_run
 from langchain_runjournal.capture.recorder import recorder_of
@@ -33,13 +36,13 @@ from tests.support.conversations import (
     tools_of,
 )
 
-# On Python 3.10 the node of create_agent does not hand on its config, and LangChain tells nobody of its model calls.
+# On Python 3.10, the node of `create_agent` does not pass its config on, so LangChain reports its model calls to no handler.
 KINDS = ("by hand",) if sys.version_info < (3, 11) else ("agent", "by hand")
 SAVERS = ("memory", "file")
 
 
 def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """The test runs on a loop of its own; nothing goes wrong behind its back, and it leaves no task."""
+    """Run the test on a loop of its own. Check that nothing is logged as an error, and that no task is left."""
 
     @functools.wraps(test)
     def run(*args: Any, **given: Any) -> None:
@@ -55,7 +58,7 @@ def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 def everywhere(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """The same, with each kind of agent on each saver."""
+    """Do the same, with each kind of agent on each saver."""
     each_kind = pytest.mark.parametrize("kind", KINDS)(on_a_loop(test))
     found: Callable[..., None] = pytest.mark.parametrize("saver", SAVERS)(each_kind)
     return found
@@ -71,7 +74,7 @@ def on(thread: str | None, **more: Any) -> Any:
 
 @dataclass
 class Talk:
-    """An agent that is talked to, on as many threads as one likes."""
+    """An agent for conversations, on any number of threads."""
 
     journal: RunJournal
     saver: Any
@@ -89,7 +92,7 @@ class Talk:
         return await start_run(self.agent, say(text), on(thread), **options)
 
     async def start_held(self, *script: Any, **options: Any) -> RunHandle:
-        """A run whose model has said a few words, and waits at the gate. Then it ends."""
+        """Start a run whose model has said a few words, and waits at the gate. It ends after that."""
         self.gate.reached.clear()
         self.model.say([*words("one ", "two "), self.gate.apass, *script, *words("three")])
         handle = await self.start(**options)
@@ -97,13 +100,14 @@ class Talk:
         return handle
 
     async def thread(self, thread: str = "t") -> list[str]:
-        """What it holds; nothing is left to run there."""
+        """Return the messages of the thread. Check that no task is left to run there."""
         state = await self.agent.aget_state(on(thread))
         assert (state.next, state.tasks) == ((), ())
         return story(state.values.get("messages", []))
 
     async def goes_on(self, *left: str, thread: str = "t", heals: tuple[str, ...] | None = None) -> None:
-        """The thread holds this, and the next message is answered by a model that sees it (or `heals`: what came late)."""
+        """Check that the thread holds this, and that the next message is answered by a model that sees it (or `heals`: what
+        came late)."""
         assert await self.thread(thread) == list(left)
         self.model.say(words("fi", "ne"))
         run = await (await self.start("next", thread)).wait()
@@ -126,7 +130,7 @@ async def talking(
     model: Any = None,
     **options: Any,
 ) -> AsyncIterator[Talk]:
-    """Somebody to talk to. Afterwards the journal holds nothing in its memory."""
+    """Yield an agent for conversations. Afterwards, the journal holds nothing in memory."""
     path = None if saver == "memory" else str(tmp_path / "threads.db")
     async with open_saver(InMemorySaver(), path) as opened, RunJournal(tmp_path / "runs.db", **options) as journal:
         talk = Talk(journal, opened, kind, tools=tools or [], model=model or Recording())
@@ -139,7 +143,7 @@ async def talking(
 
 
 def nothing_is_left(journal: RunJournal) -> None:
-    """No run of it goes on, and nothing is kept of those that did."""
+    """Check that no run of the journal is running, and that nothing is kept of the ended ones."""
     gc.collect()
     capture, threads = recorder_of(journal), recorder_of(journal).threads
     assert len(core_of(journal).local_runs) == 0
@@ -147,3 +151,19 @@ def nothing_is_left(journal: RunJournal) -> None:
     assert capture.tracker.nodes == {}
     assert (threads._turns, settlements_of(journal).at_work, threads._open) == ({}, {}, {})
     assert (core_of(journal).stops._callbacks, core_of(journal).stops._early) == ({}, {})
+
+
+def asking(talk: Talk) -> Any:
+    """Return an attached graph whose node asks the user, and then lets a model speak."""
+
+    async def node(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        interrupt("may I?")
+        return {"messages": [await talk.model.ainvoke(state["messages"], config)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    return attach(graph.compile(checkpointer=talk.saver, name="asking"), talk.journal, capture_invoke=True)
+
+
+needs_311 = pytest.mark.skipif("agent" not in KINDS, reason="LangGraph cannot interrupt there in asynchronous code")

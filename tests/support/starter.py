@@ -1,4 +1,4 @@
-"""A process that starts runs: it does what it is asked, line by line, also several things at once. Both sides of it.
+"""A process that starts runs: it does what each line asks for, also several things at once. Both sides are in this module.
 
 python -m tests.support.starter HOME
 """
@@ -35,13 +35,13 @@ from tests.support.agents import Scripted
 from tests.support.conversations import story
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0  # seconds, for what takes a few at most
+PATIENCE = 60.0  # seconds, for work that takes a few at most
 
-# --- whoever asks -----------------------------------------------------------------------------------------------------
+# --- the side that asks -------------------------------------------------------------------------------------------------
 
 
 class Failed(Exception):
-    """What another process was asked for has raised this."""
+    """The exception that another process has raised while it did what it was asked to do."""
 
     def __init__(self, error: str, **values: Any) -> None:
         super().__init__(error)
@@ -50,11 +50,11 @@ class Failed(Exception):
 
 
 class Process:
-    """Another process, that is a `Starter`, as whoever asks it sees it."""
+    """Another process with a `Starter`, as the asking process sees it."""
 
     def __init__(self, home: Path) -> None:
         command = [sys.executable, "-m", "tests.support.starter", str(home)]
-        # A file: whoever complains a lot must not have to wait for a reader.
+        # A file, so that a process that logs much does not have to wait for a reader.
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._said, "text": True}
         self.process = subprocess.Popen(command, cwd=ROOT, **pipes)
@@ -76,7 +76,7 @@ class Process:
             waiting.set_exception(Failed(**answer)) if "error" in answer else waiting.set_result(answer["is"])
 
     def ask(self, verb: str, **about: Any) -> concurrent.futures.Future[Any]:
-        """Have it do something, and go on."""
+        """Ask the process to do something, and do not wait."""
         assert self.process.stdin is not None
         number = next(self._numbers)
         self._answers[number] = answer = concurrent.futures.Future()
@@ -85,7 +85,7 @@ class Process:
         return answer
 
     def do(self, verb: str, **about: Any) -> Any:
-        """Have it do something, and wait for the answer."""
+        """Ask the process to do something, and wait for the answer."""
         return self.ask(verb, **about).result(PATIENCE)
 
     def kill(self) -> int:
@@ -93,13 +93,13 @@ class Process:
         return self.process.wait(PATIENCE)
 
     def leave(self, within: float = PATIENCE) -> int:
-        """Let it end by itself."""
+        """Let the process end by itself."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(within)
 
     def close(self) -> str:
-        """End it, and return what it has complained of."""
+        """End the process, and return what it has logged."""
         try:
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGCONT)
@@ -116,15 +116,15 @@ class Process:
         return said
 
 
-# --- whoever is asked -------------------------------------------------------------------------------------------------
+# --- the side that is asked ---------------------------------------------------------------------------------------------
 
 
 class Speaker(Scripted):
-    """Talks until it is stopped ("talk"), or says that it is fine."""
+    """A model that talks until it is stopped ("talk"), or says that it is fine."""
 
     scripts: list[list[Any]] = []  # noqa: RUF012 - a field
     speaking: int = 0
-    """How many answers are being given now."""
+    """The number of answers that are being given now."""
     cancelled: int = 0
 
     async def _astream(self, messages: Any = (), *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
@@ -144,13 +144,13 @@ class Speaker(Scripted):
 
 
 def graph_of(model: Speaker, saver: BaseCheckpointSaver[Any]) -> Any:
-    """It asks a human first, if it is told to ("ask")."""
+    """Return a graph. It asks a human first if the message says so ("ask")."""
 
     async def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"], config)]}
 
     def confirm(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
-        var_child_runnable_config.set(config)  # on Python 3.10, LangGraph cannot do it in asynchronous code
+        var_child_runnable_config.set(config)  # on Python 3.10, LangGraph cannot do this in asynchronous code
         return {"messages": [AIMessage(f"you said {interrupt('sure?')}")]}
 
     graph = StateGraph(MessagesState)
@@ -161,7 +161,7 @@ def graph_of(model: Speaker, saver: BaseCheckpointSaver[Any]) -> Any:
 
 
 class Starter:
-    """What it can be asked for. Every answer is one that JSON can hold."""
+    """What the process can be asked for. Every answer can be written as JSON."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any], journal: RunJournal) -> None:
         self.model = Speaker()
@@ -182,11 +182,11 @@ class Starter:
         return _shown(await self.journal.astop(run_id, **options))
 
     async def said(self, run_id: str, after: int = 0) -> str:
-        """Follow it to its end, and return its text."""
+        """Follow a run to its end, and return its text."""
         return "".join([event.text async for event in self.journal.afollow(run_id, after)])
 
     async def thread(self, thread: str) -> Any:
-        """What it holds, and what is next."""
+        """Return the messages of a thread, and its next nodes."""
         state = await self.graph.aget_state({"configurable": {"thread_id": thread}})
         return [story(state.values.get("messages", [])), list(state.next)]
 
@@ -194,12 +194,12 @@ class Starter:
         return len(await self.journal.arecover(self.graph))
 
     async def at_work(self) -> Any:
-        """Answers that are being given, how many were cancelled, and what the journal holds for runs in tasks."""
+        """Return the number of running answers, of cancelled answers, and what the journal holds for runs in tasks."""
         started, waiting = core_of(self.journal).local_runs, lines_of(self.journal).last
         return [self.model.speaking, self.model.cancelled, len(started), len(waiting)]
 
     async def die_at(self, of: str) -> None:
-        """Be killed as soon as the store has done this, once more."""
+        """Kill this process as soon as the store has done this once more."""
         done = getattr(core_of(self.journal).store, of)
 
         def die(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Streams in the shapes of the providers, as their integrations hand them over; shortened, every kind of chunk kept."""
+"""Streams in the shapes of the providers, as their integrations yield them: shortened, with every kind of chunk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _chunk(content: Any = "", calls: list[dict[str, Any]] | None = None, **field
 
 
 def openai() -> list[AIMessageChunk]:
-    """Chat completions: text, then two tool calls in fragments, then the reason, then the usage."""
+    """Return chat completions: text, then two tool calls in fragments, then the reason, then the usage."""
     meta = {"model_provider": "openai"}
     id = "chatcmpl-7"
     return [
@@ -36,7 +36,7 @@ def openai() -> list[AIMessageChunk]:
 
 
 def anthropic() -> list[AIMessageChunk]:
-    """Content blocks: thinking with a signature, text, a tool call, a search of the server's own, text again."""
+    """Return content blocks: thinking with a signature, text, a tool call, a search of the server's own, text again."""
     meta = {"model_provider": "anthropic"}
 
     def block(**fields: Any) -> AIMessageChunk:
@@ -79,7 +79,8 @@ def anthropic() -> list[AIMessageChunk]:
 
 
 def gemini() -> list[AIMessageChunk]:
-    """Parts: a thought without a signature, text as a string and in parts, a whole call with its signature beside it."""
+    """Return parts: a thought without a signature, text as a string and in parts, a whole call with its signature beside
+    it."""
     meta = {"model_provider": "google_genai"}
     return [
         _chunk([{"type": "thinking", "thinking": "Hm. "}], response_metadata=meta, id="lc_run--x"),
@@ -96,7 +97,8 @@ def gemini() -> list[AIMessageChunk]:
 
 
 def responses() -> list[AIMessageChunk]:
-    """OpenAI Responses: reasoning items, ids that come late and change, text blocks with item ids, a refusal, a call."""
+    """Return OpenAI Responses: reasoning items, ids that come late and change, text blocks with item ids, a refusal, a
+    call."""
     meta = {"model_provider": "openai"}
     return [
         _chunk([], response_metadata={**meta, "id": "resp_1", "object": "response"}, id="resp_1"),
@@ -135,7 +137,7 @@ def responses() -> list[AIMessageChunk]:
 
 
 def standard() -> list[AIMessageChunk]:
-    """What `output_version="v1"` makes of blocks: standard types, textual indexes, signatures among the extras."""
+    """Return what `output_version="v1"` makes of blocks: standard types, textual indexes, signatures among the extras."""
     meta = {"model_provider": "anthropic", "output_version": "v1"}
     return [
         _chunk([], response_metadata=meta),
@@ -158,7 +160,8 @@ def standard() -> list[AIMessageChunk]:
 
 
 def odd() -> list[AIMessageChunk]:
-    """What no provider should send and some do: blanks, half a surrogate pair, other scripts, reasoning on the side."""
+    """Return what no provider should send and some do: blanks, half a surrogate pair, other scripts, reasoning on the
+    side."""
     return [
         _chunk("\n\n"),
         _chunk("", additional_kwargs={"reasoning_content": "hm "}),
@@ -170,9 +173,9 @@ def odd() -> list[AIMessageChunk]:
 
 
 def long_argument() -> tuple[str, list[AIMessageChunk]]:
-    """A tool call whose argument is 50 kB of escapes, in fragments that end anywhere, also inside of an escape."""
+    """Return a tool call whose argument is 50 kB of escapes, in fragments that end anywhere, also inside an escape."""
     args = json.dumps({"path": "/tmp/a", "text": "äö" * 4_200})
-    step = 997  # no multiple of the length of an escape
+    step = 997  # not a multiple of the length of an escape
     chunks = [_chunk("Writing. "), _chunk(calls=[{"name": "write", "args": "", "id": "w1", "index": 0}])]
     chunks += [_chunk(calls=[{"args": args[at : at + step], "index": 0}]) for at in range(0, len(args), step)]
     return args, chunks

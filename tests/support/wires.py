@@ -1,4 +1,4 @@
-"""The real client packages of OpenAI and Anthropic, with their answers played from lists of events: nothing is sent."""
+"""The real client packages of OpenAI and Anthropic. Their answers come from lists of events, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 
 def _played(package: Any, events: Sequence[dict[str, Any]]) -> Any:
-    """An HTTP client of the kind that the package takes, which answers every request with these server-sent events."""
+    """Return an HTTP client of the kind that the package takes. It answers every request with these server-sent events."""
     kind = package.DefaultHttpxClient
-    # Newer releases of these packages come with an HTTP client of another name.
+    # Newer releases of these packages contain an HTTP client with another name.
     http = sys.modules[kind.__mro__[1].__module__.partition(".")[0]]
     body = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
 
@@ -24,7 +24,7 @@ def _played(package: Any, events: Sequence[dict[str, Any]]) -> Any:
 
 
 def responses(events: Sequence[dict[str, Any]], **options: Any) -> Any:
-    """ChatOpenAI on the Responses API."""
+    """Return ChatOpenAI on the Responses API."""
     adapter = pytest.importorskip("langchain_openai")
     played = _played(pytest.importorskip("openai"), events)
     return adapter.ChatOpenAI(
@@ -33,7 +33,7 @@ def responses(events: Sequence[dict[str, Any]], **options: Any) -> Any:
 
 
 def anthropic(events: Sequence[dict[str, Any]], **options: Any) -> Any:
-    """ChatAnthropic."""
+    """Return ChatAnthropic."""
     adapter = pytest.importorskip("langchain_anthropic")
     client = pytest.importorskip("anthropic")
     model = adapter.ChatAnthropic(model="claude-x", api_key="none", max_retries=0, **options)
@@ -74,7 +74,7 @@ ITEMS: dict[str, dict[str, Any]] = {
 
 
 def openai_events(kinds: Sequence[str], words: Sequence[str]) -> list[dict[str, Any]]:
-    """A response with a reasoning item before each item of a tool, and words; it never completes."""
+    """Return a response with a reasoning item before each item of a tool, and words. It never completes."""
     events: list[dict[str, Any]] = [{"type": "response.created", "response": _RESPONSE}]
     for at, kind in enumerate(kinds):
         thought = {"type": "reasoning", "id": f"rs_{at}", "summary": []}
@@ -102,7 +102,7 @@ TEXT = {"type": "text", "text": "", "citations": None}
 
 
 def anthropic_events(*blocks: tuple[dict[str, Any], Sequence[str]]) -> list[dict[str, Any]]:
-    """A message with these blocks, each with what is added to it in pieces; the last one is not stopped."""
+    """Return a message with these blocks, each with the pieces that are added to it. The last one is not stopped."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": []}
     events: list[dict[str, Any]] = [

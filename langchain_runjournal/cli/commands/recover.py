@@ -16,9 +16,9 @@ from ...common.wording import plural
 from ...errors import RunNotFound
 from ...events import GRAPH, PROBLEM, Event, Run, RunStatus
 from ...journal.core import core_of
-from ...journal.run_display import unsettled
 from ...journal.run_journal import RunJournal
-from ...journal.spool_by_hand import take_spool
+from ...journal.run_reading import unsettled
+from ...journal.spool_file_import import take_spool
 from ..graph_loader import load_graph
 from ..options import CommandFailed, Settings, common, option
 from ..output import Output

@@ -39,7 +39,7 @@ class Connections:
         self._path = self.path
         self.url = f"sqlite:///{quote(self._path.as_posix().lstrip('/'))}"
         self._synchronous = synchronous
-        self._busy_timeout = busy_timeout
+        self.busy_timeout = busy_timeout
         self.store_id, self.exposed = prepare(self._path, busy_timeout)
         with translated(self._path):
             self._files = OpenFiles(self._path)
@@ -68,7 +68,7 @@ class Connections:
         believe, with its own new connections, that it holds the parent's locks on it: when the parent closes the file,
         SQLite would then take the parent for the last process, and delete the -wal file that the child uses.
         """
-        patience = 2 * self._busy_timeout
+        patience = 2 * self.busy_timeout
         rested = self._lock.acquire(timeout=patience)
         if not rested:
             logger.warning("the process forks while %s waits for a lock: open a new journal in the child", self.url)
@@ -131,7 +131,7 @@ class Connections:
     def _connect(self) -> sqlite3.Connection:
         if self._closed:
             raise StoreClosed(url=self.url)
-        return connect(self._path, self._busy_timeout)
+        return connect(self._path, self.busy_timeout)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from ...common.arguments import choice, positive
 from ...errors import EventsMissing
 from ...events import Event, Run
 from ...events.segments import Segment, unpack
@@ -47,11 +49,16 @@ class SqliteStore(Owners, Listing, Facts):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with
-    ``"full"`` it survives the loss of power as well, at the price of a disk flush for each commit.
+    ``"full"`` it survives the loss of power as well, at the price of a disk flush for each commit. `busy_timeout`: seconds
+    to wait for another process that holds the lock of the file.
     """
 
-    def __init__(self, path: Path, *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0) -> None:
-        super().__init__(path, synchronous, busy_timeout)
+    def __init__(
+        self, path: str | os.PathLike[str], *, synchronous: Synchronous = "normal", busy_timeout: float = 5.0
+    ) -> None:
+        choice("synchronous", synchronous, Synchronous)
+        positive(busy_timeout=busy_timeout)
+        super().__init__(Path(path), synchronous, busy_timeout)
 
     def _begin(self) -> None:
         super()._begin()

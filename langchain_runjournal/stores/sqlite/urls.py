@@ -1,27 +1,54 @@
-"""The URLs of SQLite files: `sqlite:///` and an absolute path."""
+"""The URLs of SQLite files: `sqlite:///`, an absolute path, and options."""
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from ...errors import UnknownStore
+from ...common.arguments import choice, options, positive
+from ...errors import InvalidArgument, UnknownStore
 from .. import Synchronous
 from .store import SqliteStore
 
+_OPTIONS: Final = ("synchronous", "busy_timeout")
 
-def open_url(url: str, *, synchronous: Synchronous, busy_timeout: float) -> SqliteStore:
-    """Return the store of a path or a URL."""
-    return SqliteStore(path_of(url), synchronous=synchronous, busy_timeout=busy_timeout)
+
+def open_url(url: str, **given: Any) -> SqliteStore:
+    """Return the store of a path or a URL. `given`: options besides those of the URL."""
+    path, found = _parts_of(url)
+    for name in found:
+        if name in given:
+            raise InvalidArgument(name=name, expected="left out where the URL gives it", value=given[name])
+    return SqliteStore(path, **found, **given)
 
 
 def path_of(url: str) -> Path:
     """Return the path that a path or a URL names."""
+    return _parts_of(url)[0]
+
+
+def _parts_of(url: str) -> tuple[Path, dict[str, Any]]:
     if not re.match(r"sqlite:", url, re.IGNORECASE):
-        return Path(url)
+        return Path(url), {}
     parts = urlsplit(url)
     path = unquote(parts.path)
-    if not url.lower().startswith("sqlite:///") or path in ("", "/") or parts.query or parts.fragment:
-        raise UnknownStore(url=url, reason="a SQLite URL has three slashes, an absolute path, and nothing more")
-    return Path(path)
+    if not url.lower().startswith("sqlite:///") or path in ("", "/") or parts.fragment:
+        raise UnknownStore(url=url, reason="a SQLite URL has three slashes, an absolute path, and then only options")
+    return Path(path), dict(_option(one) for one in parts.query.split("&") if one)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, _, value = (unquote(part) for part in text.partition("="))
+    options("A SQLite URL", [name], _OPTIONS)
+    if name == "synchronous":
+        choice(name, value, Synchronous)
+        return name, value
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    positive(busy_timeout=seconds)
+    return name, seconds

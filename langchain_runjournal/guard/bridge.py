@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.runnables.base import RunnableBindingBase
 
-from .marks import MARK, new_mark
-from .tool_pairs import is_human, is_tool
-from .tool_results import stable_id
+from ..messages.marks import MARK, new_mark
+from ..messages.tool_pairs import is_human, is_tool
+from ..messages.tool_results import stable_id
 
 Behind: TypeAlias = frozenset[str]
 """The messages behind which a model refuses a message of the user: `tool` results, other messages of the user (`human`)."""

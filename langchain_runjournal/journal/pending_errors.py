@@ -1,4 +1,4 @@
-"""What went wrong with events that were appended, until a barrier raises it: an append raises nothing."""
+"""The errors of appended events, kept until a barrier raises them, because an append raises nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Complaints:
     def __init__(self, url: str) -> None:
         self._url = url
         self.lost = 0
-        """How many events were dropped, since nothing could be stored for too long."""
+        """The number of events that were dropped, because the store failed for too long."""
         self.refused: dict[str, int] = {}
-        """By run, how many events were refused, since another owner has the run."""
+        """By run, the number of events that were refused, because another owner has the run."""
         self.unreadable = 0
-        """How many objects could not even be made into an event, or placed."""
+        """The number of objects that could not be made into an event, or that failed to be numbered."""
         self.unusable: deque[RunJournalError] = deque()
-        """Of runs with an event that the store cannot take."""
+        """The errors of runs with an event that the store cannot take."""
         self.late = 0
-        """How many events came after the journal was closed."""
+        """The number of events that came after the journal was closed."""
 
     def lose(self) -> None:
         """Count an event that is dropped."""
@@ -50,12 +50,12 @@ class Complaints:
         self.late += 1
 
     def take_late(self) -> int:
-        """Return how many events came after the journal was closed, once."""
+        """Return how many events came after the journal was closed, and reset that number."""
         late, self.late = self.late, 0
         return late
 
     def take(self) -> RunJournalError | None:
-        """Return what the next barrier raises: each complaint once, and one at a barrier."""
+        """Return the error that the next barrier raises. Each error is returned once, and one error at a time."""
         if self.unusable:
             return self.unusable.popleft()
         if self.refused:

@@ -1,4 +1,4 @@
-"""Whether the process behind an owner lives: what is believed of process numbers, and what is left to the heartbeat."""
+"""Whether the process of an owner is alive: which pids are believed, and what the heartbeat decides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from langchain_runjournal.journal import ownership as _ownership
 from langchain_runjournal.journal.ownership import Watch, look_up, new_owner, this_place
-from langchain_runjournal.journal.process_life import Here, Seen, judge
+from langchain_runjournal.journal.process_liveness import Here, Seen, judge
 
 PLACE = "boot/pid:[1]/time:[2]"
 OLD = "boot/pid:[1]"
@@ -27,7 +27,7 @@ proc = pytest.mark.skipif(not _ownership.sees_itself(), reason="needs a /proc th
 
 @pytest.mark.parametrize("place", ["elsewhere", "boot/pid:[3]/time:[2]", "boot/pid:[1]/time:[4]", "boot/pid:[3]", "boot"])
 def test_another_namespace_is_another_place(place: str) -> None:
-    """Its process numbers mean nothing here, and the starts of its processes neither: the heartbeat decides."""
+    """Its pids mean nothing here, and neither do the start times of its processes: the heartbeat decides."""
     for there in (True, False, None):
         assert judge(place, 9, "100", HERE, Seen(there=there, born="200")) is None
         assert judge(place, HERE.pid, "100", HERE, Seen(there=there, born="100")) is None
@@ -36,42 +36,43 @@ def test_another_namespace_is_another_place(place: str) -> None:
 @pytest.mark.parametrize(
     ("born", "seen", "verdict"),
     [
-        ("100", Seen(there=False), "gone"),  # no process has its number
-        ("", Seen(there=False), "gone"),  # whatever it could say of itself
+        ("100", Seen(there=False), "gone"),  # no process has its pid
+        ("", Seen(there=False), "gone"),  # the start time does not matter then
         ("100", Seen(there=True, born="100"), "alive"),
         ("100", Seen(there=True, born="100", zombie=True), "gone"),
-        ("100", Seen(there=True, born="200"), "gone"),  # its number was given to another process
-        ("100", Seen(there=True), None),  # hidepid, another user's, a /proc of another namespace
-        ("", Seen(there=True, born="200"), None),  # it could not read its own start: this may be it, or another one
-        ("100", Seen(there=None), None),  # Windows, a filter of system calls
+        ("100", Seen(there=True, born="200"), "gone"),  # its pid was given to another process
+        ("100", Seen(there=True), None),  # hidepid, another user's process, or a /proc of another namespace
+        ("", Seen(there=True, born="200"), None),  # its own start time was unreadable: it may be this process or another
+        ("100", Seen(there=None), None),  # Windows, or a filter of system calls
     ],
 )
 def test_what_a_process_number_says(born: str, seen: Seen, verdict: str | None) -> None:
-    """Only what cannot be otherwise: no such process, or exactly that one."""
+    """The answer is "alive" or "gone" only if it is certain: exactly this process, or no such process."""
     assert judge(PLACE, 9, born, HERE, seen) == verdict
 
 
 def test_a_record_of_an_older_release() -> None:
-    """It believed any /proc. So its number counts, its start only if it is the same; another start proves nothing."""
+    """An older release believed any `/proc`. So its pid counts, and its start time only if it is equal: another one proves
+    nothing."""
     assert judge(OLD, 9, "100", HERE, Seen(there=False)) == "gone"
     assert judge(OLD, 9, "100", HERE, Seen(there=True, born="100")) == "alive"
     assert judge(OLD, 9, "100", HERE, Seen(there=True, born="200")) is None
 
 
 def test_a_number_of_our_own_is_ours() -> None:
-    """The process lives; an owner with its number that it does not know has closed, or belonged to one before it."""
+    """The process is alive. An owner with its pid that it does not know was closed, or belonged to an earlier process."""
     seen = Seen(there=True)
     assert judge(PLACE, 7, "", replace(HERE, living=True), seen) == "alive"
     assert judge(PLACE, 7, "", HERE, seen) == "gone"
     assert judge(OLD, 7, "100", HERE, seen) == "gone"
 
 
-# --- what is seen -----------------------------------------------------------------------------------------------------
+# --- what the system says -----------------------------------------------------------------------------------------------
 
 
 @proc
 def test_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a process that is there, one that is not, and a zombie."""
+    """The system says it about a process that exists, one that does not, and a zombie."""
     assert look_up(os.getpid()).born
     assert look_up(2**22 + 1) == Seen(there=False)
     assert look_up(-1) == look_up(0) == Seen(there=None)
@@ -86,7 +87,8 @@ def test_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
 @proc
 @pytest.mark.parametrize("how", ["another user's", "hidepid", "another namespace"])
 def test_what_cannot_be_seen_is_left_to_the_heartbeat(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither robbed, nor alive for ever: a living neighbour that may not be looked at, by its beats."""
+    """A live neighbour whose process cannot be looked up is neither robbed of its runs nor alive for ever: its heartbeats
+    decide."""
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     mine = new_owner(15.0)
     neighbour = replace(mine, owner_id="n", pid=process.pid, born=look_up(process.pid).born)
@@ -115,7 +117,7 @@ def test_what_cannot_be_seen_is_left_to_the_heartbeat(how: str, monkeypatch: pyt
 
 
 def test_a_linux_without_proc_is_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a chroot nothing names the namespace: two processes there must not take each other's numbers for their own."""
+    """In a chroot, no file names the namespace: two processes there must not take each other's pids for their own."""
 
     def missing(path: Path) -> str:
         raise FileNotFoundError(2, "No such file or directory")
@@ -136,10 +138,10 @@ def test_a_linux_without_proc_is_a_place_of_its_own(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def unshare() -> Iterator[list[str]]:
-    """What begins a program as the first process of a namespace of process numbers, under the /proc of this one."""
+    """Return the command that starts a program as the first process of a pid namespace, under the `/proc` of this one."""
     found = shutil.which("unshare")
     if found is None:
-        pytest.skip("there is no unshare here; the decision is tested above")
+        pytest.skip("this system lacks unshare; the decision is tested above")
     commands = [[found, "--pid", "--fork"], [found, "--user", "--map-root-user", "--pid", "--fork"]]
     number = "open('/proc/sys/kernel/ns_last_pid', 'w').write('300')"
     for command in commands:
@@ -178,7 +180,7 @@ if how == "dead":
     owner.kill()
     owner.wait()
 with RunJournal(db) as journal:
-    core_of(journal).dead_owners.collect()
+    core_of(journal).dead_owners.import_spools()
     print(journal.claim("r"), owner_id in spool_files(db), core_of(journal).store.run("r").owner == owner_id)
 """
 
@@ -186,8 +188,8 @@ with RunJournal(db) as journal:
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "said"), [("robbed", "False True True"), ("dead", "True False False")])
 def test_a_namespace_below_the_proc_of_another_one(unshare: list[str], db: Path, how: str, said: str) -> None:
-    """A living owner whose number no process has in that /proc keeps its run and its spool; a dead one whose number is that
-    of a living process there is noticed at once."""
+    """A live owner, whose pid no process has in that `/proc`, keeps its run and its spool. A dead owner, whose pid a live
+    process has there, is noticed at once."""
     command = [*unshare, sys.executable, "-c", FIRST, str(db), how, str(os.getpid())]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == said, done.stderr
@@ -199,7 +201,7 @@ from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.sqlite import SqliteStore
 journal = RunJournal(sys.argv[1])
-if ctypes.CDLL(None).unshare(0x20000000):  # CLONE_NEWPID: of the children from now on
+if ctypes.CDLL(None).unshare(0x20000000):  # CLONE_NEWPID: for the children from now on
     print("not allowed")
     sys.exit()
 pid = os.fork()
@@ -215,7 +217,7 @@ os.waitpid(pid, 0)
 
 @pytest.mark.slow
 def test_a_child_in_another_namespace_is_in_another_place(unshare: list[str], db: Path) -> None:
-    """A fork takes what it remembers of its place along, and it may be wrong there."""
+    """A forked child inherits the cached name of the place, which may be wrong there."""
     done = subprocess.run([sys.executable, "-c", CHILD, str(db)], capture_output=True, text=True, timeout=60, check=False)
     if done.stdout.strip() == "not allowed":
         pytest.skip("only root may unshare itself here")

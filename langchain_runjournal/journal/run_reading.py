@@ -1,4 +1,4 @@
-"""Runs as they are looked at: how they show themselves, which are to be settled, and which are gone meanwhile."""
+"""Reads of runs: for `RunJournal.read`, for the picture of a run in a notebook, and for settlements."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ logger = logging.getLogger("langchain_runjournal")
 
 
 def with_sources(journal: RunJournal, runs: list[Run]) -> list[Run]:
-    """The runs, which will find their events. They do not keep the journal open, or alive."""
+    """Return the runs with a way to read their events for display. The runs do not keep the journal open or in memory."""
     read = partial(_events, weakref.ref(journal), core_of(journal).store.path)
     return [with_events(run, partial(read, run.run_id, run.last_seq)) for run in runs]
 
 
 def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> list[Event]:
-    """See `RunJournal.read`."""
+    """Implement `RunJournal.read`."""
     core = core_of(journal)
-    for _ in range(2):  # again, if the lane gave something to the store while we looked there
+    for _ in range(2):  # twice, if the writer moved events from the buffer to the store while we read the store
         events = core.store.read(run_id, after, limit)
         missing = 1 << 62 if limit is None else limit - len(events)
         buffer = core.appender.buffers.get(run_id)
@@ -45,8 +45,10 @@ def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> lis
 
 
 def unsettled(journal: RunJournal, thread_id: str | None = None) -> list[Run]:
-    """The runs that run, or have ended and may lack something in their thread; oldest first, with all that this process has
-    appended."""
+    """Return the runs that are running, and those that have ended and whose thread may lack something.
+
+    They are sorted from the oldest to the newest, and include all that this process has appended.
+    """
     core = core_of(journal)
     core.check_open()
     core.catch_up()
@@ -54,7 +56,10 @@ def unsettled(journal: RunJournal, thread_id: str | None = None) -> list[Run]:
 
 
 def read_if_there(journal: RunJournal, run_id: str, limit: int | None = None) -> list[Event]:
-    """The events of a run; none if it was deleted since it was listed: a run that is settled may be pruned at any time."""
+    """Return the events of a run, or none if the run was deleted after the caller listed it.
+
+    A settled run may be pruned at any time.
+    """
     try:
         return read_what_is_left(journal, run_id, limit)
     except RunNotFound:
@@ -62,8 +67,10 @@ def read_if_there(journal: RunJournal, run_id: str, limit: int | None = None) ->
 
 
 def read_what_is_left(journal: RunJournal, run_id: str, limit: int | None = None) -> list[Event]:
-    """All events of a run that can be read, whatever is missing between them (`Run.lost` counts it): for a settlement, which
-    keeps what the user saw as far as it is known. At most `limit`."""
+    """Return all events of a run that can be read, at most `limit`, even if others between them are missing.
+
+    A settlement uses this, because it keeps what the user saw as far as it is known. `Run.lost` counts the missing events.
+    """
     found: list[Event] = []
     after = 0
     while True:
@@ -77,7 +84,10 @@ def read_what_is_left(journal: RunJournal, run_id: str, limit: int | None = None
 
 
 def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: int) -> list[Event] | None:
-    """The events up to `last`: a run is a value, and its picture that of the same moment. None if they cannot be had."""
+    """Return the events up to `last`, or None if they cannot be read.
+
+    A run is a value, so its picture must show the same moment.
+    """
     from .run_journal import RunJournal
 
     journal = ref()
@@ -85,7 +95,7 @@ def _events(ref: weakref.ref[RunJournal], path: Path | None, run_id: str, last: 
         if journal is not None and not core_of(journal).is_closed:
             return journal.read(run_id, limit=last)
         if path is not None and path.exists():
-            with RunJournal(path) as again:  # in a notebook, the cell that looks often comes after the `with`
+            with RunJournal(path) as again:  # in a notebook, the cell that shows a run often comes after the `with` block
                 return again.read(run_id, limit=last)
     except RunJournalError as problem:
         logger.warning("could not read the events of run %s to show them: %s", run_id, problem)

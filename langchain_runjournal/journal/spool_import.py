@@ -1,11 +1,11 @@
-"""What a dead process left in its spool, brought into the store.
+"""Imports the spool of a dead owner into the store.
 
-Rule: the store says what is stored. Of each run it is asked once for the last event that it has; events up to that one are
-skipped, all others are stored, in large transactions. Where events are in neither of both, what comes behind them is stored
-all the same, and the gap is reported: nothing is dropped silently.
+Rule: the store decides what is stored. For each run, the import asks the store once for the last event that it has. It skips
+the events up to that one, and stores all others, in large transactions. If events are neither in the store nor in the spool,
+the import stores the events behind the gap all the same, and reports the gap: it drops nothing silently.
 
-Safe to do twice, at once from several processes, and to be killed in: the store skips by seq what it has, and a file is
-deleted only when the store has all of it.
+The import is idempotent. Several processes may run it at the same time, and any of them may be killed: the store skips the
+seqs that it has, and a file is deleted only when the store has all of its events.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from .spool_reader import Record, SpoolScan
 
 logger = logging.getLogger("langchain_runjournal")
 _BATCH: Final = 200_000
-_TELL_AFTER: Final = 5.0
+_LOG_EVERY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolReport:
-    """What was found in the spool of one owner that is gone."""
+    """The result of importing the spool of one dead owner."""
 
     owner_id: str
     files: tuple[str, ...]
     events: int = 0
-    """Events that were brought into the store."""
+    """The number of imported events."""
     runs: tuple[str, ...] = ()
-    """The runs they belong to."""
+    """The runs of the imported events."""
     problem: str | None = None
-    """What was wrong, or None. The files are then kept, renamed to end in "-damaged" unless they are foreign."""
+    """A description of the damage, or None. Damaged files are kept, renamed to end in "-damaged" unless they are foreign."""
     foreign: tuple[str, ...] = ()
-    """The files that are not ours, and were left alone."""
+    """The files that do not belong to this journal. The import has left them as they were."""
     found: int = 0
-    """Events in the files that are whole: those that were brought in, those that the store had, and those refused."""
+    """The number of intact events in the files: the imported ones, those that the store had, and the refused ones."""
     refused: int = 0
-    """Events that are whole and could not be stored; `problem` says why."""
+    """The number of intact events that could not be stored; `problem` says why."""
 
 
 class Progress:
-    """A line in the log every five seconds, for whoever waits for a journal that is being opened."""
+    """A line in the log every five seconds, for a user who waits while a journal is being opened."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -63,22 +63,22 @@ class Progress:
         self._bytes = self._events = 0
 
     def tick(self, *, bytes: int = 0, events: int = 0) -> None:
-        """So much more has been done."""
+        """Add to the work done so far, and log it if five seconds have passed."""
         self._bytes += bytes
         self._events += events
         now = time.monotonic()
-        if now - self._due >= _TELL_AFTER:
+        if now - self._due >= _LOG_EVERY:
             self._due = now
             what = f"{self._bytes >> 20} MB read, {self._events} events stored in {now - self._began:.0f} s"
             logger.warning("importing the spools of dead owners into %s: %s", self._url, what)
 
 
-def drain(
+def import_spool(
     store: Store, owner_id: str, paths: Sequence[Path], progress: Progress | None = None, *, by_hand: bool = False
 ) -> SpoolReport:
-    """Bring the spool of an owner that is gone into the store, and delete its files.
+    """Import the spool of a dead owner into the store, and delete its files.
 
-    `by_hand`: somebody has named the files. They stay where they are, and what a damaged header says does not count.
+    `by_hand`: a user has named the files. They stay where they are, and a damaged header does not prevent the import.
     """
     progress = progress or Progress(store.url)
     scans = _scans(store, owner_id, paths, progress, by_hand)
@@ -87,7 +87,7 @@ def drain(
     found.take_all(_in_order(read))
     problems = [f"{scan.path.name}: {problem}" for scan in scans for problem in scan.problems]
     problems += found.problems
-    # Not before all of it is in the store.
+    # Delete the files only now that the store has all of their events.
     is_spoiled = bool(found.problems) or any(scan.problems for scan in read)
     for scan in () if by_hand else read:
         if is_spoiled and scan.path.exists():
@@ -112,15 +112,15 @@ def drain(
 
 
 def _scans(store: Store, owner_id: str, paths: Sequence[Path], progress: Progress, by_hand: bool) -> list[SpoolScan]:
-    # No two journals have owners of one name: what bears the name of one of ours is ours, whatever its header says.
+    # Owner ids are unique among all journals: a file with the id of one of our owners is ours, whatever its header says.
     is_ours = by_hand or any(owner.owner_id == owner_id for owner in store.owners())
     scans = []
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # another process has drained it in the meantime
+        with contextlib.suppress(FileNotFoundError):  # another process has imported it meanwhile
             scan = SpoolScan(path, is_ours=is_ours)
             if scan.header is not None and scan.header.store_id not in (store.store_id, b""):
                 scan.refuse("it belongs to another database that had this name")
-            elif store.path is not None and not by_hand and not is_trusted(path, store.path):
+            elif not by_hand and not is_trusted(path, path.with_name(path.name.rpartition("-spool-")[0])):
                 scan.refuse("it belongs to another user, who may have written anything into it")
             scans.append(scan)
             progress.tick(bytes=scan.bytes)
@@ -128,7 +128,11 @@ def _scans(store: Store, owner_id: str, paths: Sequence[Path], progress: Progres
 
 
 def _in_order(scans: Sequence[SpoolScan]) -> list[SpoolScan]:
-    """In the order in which they were used. What the header says of that has no checksum: the seqs of the runs decide."""
+    """Return the scans in the order in which the files were used.
+
+    The header states that order in `turn`, which has no checksum. So the seqs of the runs decide, and `turn` only where they
+    leave a choice.
+    """
     rest = sorted(scans, key=lambda scan: scan.header.turn if scan.header else 0)
     ordered: list[SpoolScan] = []
     while rest:
@@ -142,13 +146,13 @@ def _in_order(scans: Sequence[SpoolScan]) -> list[SpoolScan]:
 
 
 class _Import:
-    """The runs of a spool, on their way into the store."""
+    """One import: the runs of a spool, each with a run buffer for the events that are not stored yet."""
 
     def __init__(self, store: Store, owner_id: str, progress: Progress) -> None:
         self._store = store
         self._owner_id = owner_id
         self._progress = progress
-        self._lanes: dict[int, RunBuffer] = {}
+        self._buffers: dict[int, RunBuffer] = {}
         self._stored: dict[int, int] = {}
         self._filled: dict[int, StoredRun] = {}
         self._gaps: set[str] = set()
@@ -159,14 +163,14 @@ class _Import:
         self.problems: list[str] = []
 
     def take_all(self, scans: Sequence[SpoolScan]) -> None:
-        """Store all that they hold and the store lacks."""
+        """Store all events that the files hold and the store lacks."""
         for scan in scans:
             for slot, about in scan.opens.items():
-                if slot not in self._lanes:
+                if slot not in self._buffers:
                     self._introduce(slot, scan.firsts[slot] - 1, about)
         self._ask_the_store({slot: seq for scan in scans for slot, seq in scan.lasts.items()})
         for scan in scans:
-            with contextlib.suppress(FileNotFoundError):  # another process has stored all of it, and deleted it
+            with contextlib.suppress(FileNotFoundError):  # another process has imported the file, and deleted it
                 self._take_records(scan)
         self.write()
         for slot, events in self._nameless.items():
@@ -176,55 +180,55 @@ class _Import:
     def _introduce(self, slot: int, seq: int, about: bytes) -> None:
         try:
             said = json.loads(about)
-            self._lanes[slot] = RunBuffer(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
+            self._buffers[slot] = RunBuffer(str(said["run_id"]), slot, epoch=int(said["epoch"]), seq=seq)
         except (LookupError, TypeError, ValueError) as exc:
             self.problems.append(f"the name of a run cannot be understood ({exc!r})")
 
     def _ask_the_store(self, lasts: Mapping[int, int]) -> None:
-        """Up to which event the store has each run, by slot. `lasts`: up to which event we have it."""
-        runs = _stored_runs(self._store, {buffer.run_id for buffer in self._lanes.values()})
+        """Find out up to which seq the store has each run. `lasts`: the last seq in the spool, by slot."""
+        runs = _stored_runs(self._store, {buffer.run_id for buffer in self._buffers.values()})
         deleted = _deleted(self._store, self._owner_id)
-        for slot, buffer in self._lanes.items():
+        for slot, buffer in self._buffers.items():
             there = runs.get(buffer.run_id)
             if there is not None:
-                # Of a run that another journal has claimed, append says what is to be thought of our events.
+                # Another journal has claimed the run: `Store.append` decides whether to refuse our events.
                 if there.owner not in (None, self._owner_id) or there.epoch != buffer.epoch:
                     continue
                 self._stored[slot] = there.last
                 if any(first <= lasts.get(slot, 0) and buffer.seq < last for first, last in there.gaps):
-                    # Among those that the store has, some are missing that may be here.
+                    # The store has gaps in this run, and the spool may hold the missing events.
                     self._stored[slot] = buffer.seq
                     self._filled[slot] = there
                     self._gaps.add(buffer.run_id)
             elif buffer.run_id in deleted:
-                self._stored[slot] = 1 << 62  # it does not come back from the dead
-            # What lies between the last event of the store and the first one of the spool is missing.
+                self._stored[slot] = 1 << 62  # skip all of its events: a deleted run never comes back
+            # The events between the last one in the store and the first one in the spool are missing.
             buffer.restart(min(buffer.seq, self._stored.get(slot, 0)))
 
     def _take_records(self, scan: SpoolScan) -> None:
-        buffers, torn = self._lanes, False
+        buffers, after_damage = self._buffers, False
         for record in scan.records(self._stored):
-            slot, seq, at, type, payload, torn_here = record
-            torn = torn or torn_here
+            slot, seq, at, type, payload, damage_here = record
+            after_damage = after_damage or damage_here
             buffer = buffers.get(slot)
             if slot in self._filled and type < CALL and self._pass(slot, seq):
                 continue
             if buffer is None:
                 self._nameless[slot] = self._nameless.get(slot, 0) + (type < CALL)
             elif type == TEXT and seq == buffer.seq + 1 and buffer.shut is None:
-                # What nearly every record is. Whole by its checksum, so it is what was put, and that was UTF-8.
+                # Nearly every record is of this kind. Its checksum matches, so the payload is the UTF-8 that was put.
                 buffer.add(at, buffer.spool_call, DELTA, payload.decode("utf-8", "replace"))
                 self._waiting += 1
             elif buffer.shut is None:
-                self._take(buffer, record, torn)
+                self._take(buffer, record, after_damage)
             else:
                 self.refused += type < CALL
             if self._waiting >= _BATCH:
                 self.write()
 
     def _pass(self, slot: int, seq: int) -> bool:
-        """Go by an event that the store has, of a run that lacks others."""
-        there, buffer = self._filled[slot], self._lanes[slot]
+        """Skip an event that the store has, of a run in which the store has gaps. Return whether the store has it."""
+        there, buffer = self._filled[slot], self._buffers[slot]
         if seq > there.last or any(first <= seq <= last for first, last in there.gaps):
             return False
         if buffer.pend:
@@ -232,37 +236,37 @@ class _Import:
         buffer.restart(seq)
         return True
 
-    def _take(self, buffer: RunBuffer, record: Record, torn: bool) -> None:
+    def _take(self, buffer: RunBuffer, record: Record, after_damage: bool) -> None:
         try:
-            self._add(buffer, record, torn)
+            self._add(buffer, record, after_damage)
         except (LookupError, TypeError, ValueError) as exc:
-            # Whole by its checksum, and still nothing that can be understood: the others must not suffer for it.
+            # The checksum matches, but the content is not valid. That must not prevent the import of other runs.
             self.problems.append(f"run {buffer.run_id}: a record cannot be understood ({exc})")
             self.refused += record[3] < CALL
             self.write()
             buffer.shut = RunFenced(run_ids=[buffer.run_id], refused=0)
 
-    def _add(self, buffer: RunBuffer, record: Record, torn: bool) -> None:
+    def _add(self, buffer: RunBuffer, record: Record, after_damage: bool) -> None:
         _, seq, at, type, payload, _ = record
         if type == OPEN:
             if seq < buffer.seq:
-                self._continue_after(buffer, seq, torn)
+                self._continue_after(buffer, seq, after_damage)
             buffer.spool_call = None
         elif type == CALL:
             buffer.spool_call = json.loads(payload)
         else:
-            self._continue_after(buffer, seq - 1, torn)
+            self._continue_after(buffer, seq - 1, after_damage)
             text = payload.decode()
             kind = text[2 : text.index('"', 2)] if text[0] == "[" else DELTA
             buffer.add(at, buffer.spool_call, cast(Kind, kind), text)
             self._waiting += 1
 
-    def _continue_after(self, buffer: RunBuffer, seq: int, torn: bool) -> None:
-        """Make `seq` the last one of the lane."""
+    def _continue_after(self, buffer: RunBuffer, seq: int, after_damage: bool) -> None:
+        """Make `seq` the last seq of the run buffer."""
         if seq == buffer.seq:
             return
         if seq == buffer.seq - 1:
-            # An append was interrupted (see `RunBuffer.heal`): the event was taken back, and its number given to the next.
+            # An append was interrupted (see `RunBuffer.heal`): the event was removed, and the next one got its seq.
             buffer.cut(seq)
         elif seq < buffer.seq:
             if seq >= self._stored.get(buffer.slot, 0) or buffer.pend:
@@ -275,16 +279,16 @@ class _Import:
                 self._gaps.add(buffer.run_id)
                 which = f"event {seq} is" if seq == there + 1 else f"events {there + 1} to {seq} are"
                 self.problems.append(f"run {buffer.run_id}: {which} missing, in the store and in the spool")
-                if torn:
-                    buffer.spool_call = None  # that it went on with another call may have been said there
+                if after_damage:
+                    buffer.spool_call = None  # the damaged place may have held a CALL record
             buffer.restart(seq)
 
     def write(self) -> None:
-        """Store what was found so far."""
+        """Store the events found so far."""
         self._waiting = 0
         refused: set[str] = set()
         while True:
-            buffers = [buffer for buffer in self._lanes.values() if buffer.pend and buffer.run_id not in refused]
+            buffers = [buffer for buffer in self._buffers.values() if buffer.pend and buffer.run_id not in refused]
             try:
                 self._append(buffers)
                 break
@@ -301,7 +305,7 @@ class _Import:
                     self.refused += count
                     self.problems.append(f"the store refused {plural(count, 'event')} of run {buffer.run_id}: {why}")
         stored = 0
-        for buffer in self._lanes.values():
+        for buffer in self._buffers.values():
             if buffer.pend:
                 if buffer.run_id not in refused:
                     stored += len(buffer.pend) // 2
@@ -320,7 +324,7 @@ class _Import:
             restore(self._owner_id, [row for buffer in behind_gaps for row in buffer.take()])
 
     def _is_there(self, buffer: RunBuffer) -> bool:
-        """Whether somebody who has claimed the run meanwhile had brought in the same before."""
+        """Return whether the store has the events already, because the process that claimed the run imported them before."""
         ours = [event for row in buffer.take() for event in unpack(row)]
         try:
             return self._store.read(buffer.run_id, ours[0].seq - 1, len(ours)) == ours
@@ -328,7 +332,7 @@ class _Import:
             return False
 
 
-# What a store has beside the verbs of `Store` if its runs can be restored; one that lacks them is asked in other ways.
+# A store whose runs can be restored has methods that the protocol `Store` lacks. Without them, the import uses others.
 
 
 def _stored_runs(store: Store, run_ids: Collection[str]) -> Mapping[str, StoredRun]:

@@ -1,4 +1,4 @@
-"""`runjournal recover --spool`: a file that was kept as damaged, named by somebody; and a run that lacks an event."""
+"""`runjournal recover --spool`: a user names a file that was kept as damaged; and a run with a missing event is settled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from langchain_runjournal import RunJournal, errors
 from langchain_runjournal.events.segments import pack
 from langchain_runjournal.journal.check import check
 from langchain_runjournal.journal.core import core_of
-from langchain_runjournal.journal.spool_by_hand import take_spool
+from langchain_runjournal.journal.spool_file_import import take_spool
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import numbered
 from tests.journal.test_spool import OWNER, put_run, spool_at, whole
@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def left(db: Path, *, header: bool = False) -> Path:
-    """A spool of two runs that somebody has damaged; the second run was claimed and ended by another process."""
+    """Write a spool of two runs, and damage it. Another process has claimed and ended the second run."""
     store = SqliteStore(db)
     spool = spool_at(store)
     put_run(spool, 5)
@@ -52,7 +52,8 @@ def asked(*args: str) -> tuple[int, dict[str, Any], str]:
 
 
 def test_a_damaged_header_is_no_end(db: Path) -> None:
-    """The file is left alone, since it may be anybody's, until somebody says that it belongs here. Twice is harmless."""
+    """The file is left alone, since it may belong to any journal, until a user says that it belongs to this one. The
+    command is idempotent."""
     path = left(db, header=True)
     with RunJournal(db) as journal:
         assert journal.recovered[0].foreign == (str(path),)
@@ -72,7 +73,7 @@ def test_a_damaged_header_is_no_end(db: Path) -> None:
 
 
 def test_a_file_that_was_kept_as_damaged(db: Path) -> None:
-    """`check` says what to do with it; there is nothing more to be had from it, and the command says why."""
+    """`check` says what to do with it. The command says why the file holds nothing more to import."""
     path = left(db)
     with RunJournal(db) as journal:
         kept = path.with_name(f"{path.name}-damaged")
@@ -89,7 +90,7 @@ def test_a_file_that_was_kept_as_damaged(db: Path) -> None:
 
 
 def test_an_older_copy_of_the_journal_takes_what_the_file_has(db: Path) -> None:
-    """The database was restored from a backup: the kept file still has what happened since."""
+    """The database was restored from a backup. The kept file still has the events since then."""
     RunJournal(db).close()
     backup = db.read_bytes()
     path = left(db)
@@ -103,7 +104,7 @@ def test_an_older_copy_of_the_journal_takes_what_the_file_has(db: Path) -> None:
 
 @pytest.mark.parametrize("what", ["no spool", "of another database", "of a process that lives", "nowhere"])
 def test_what_cannot_be_brought_in(db: Path, here: Path, what: str) -> None:
-    """It is refused with the reason, and nothing is changed."""
+    """The command refuses it with the reason, and changes nothing."""
     with RunJournal(db) as journal:
         if what == "no spool":
             path = here / "notes.txt"
@@ -136,7 +137,7 @@ def test_what_cannot_be_brought_in(db: Path, here: Path, what: str) -> None:
 
 
 def test_spool_and_graph_are_two_steps(db: Path) -> None:
-    """As the usage says."""
+    """The usage says so."""
     path = left(db)
     assert run("recover", "--spool", path.name, "--graph", "a:b").exit_code == 2
 
@@ -168,7 +169,8 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_run_with_a_gap_is_settled(db: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what is left of it: one event that a bad disk has taken does not keep the thread from the rest."""
+    """The settlement uses the events that are left: one event that a bad disk has lost does not keep the others from the
+    thread."""
     (here / "gapped_chat.py").write_text(CHAT)
     subprocess.run([sys.executable, "gapped_chat.py"], check=False)
     for name in ("runs.db-wal", "runs.db-shm"):

@@ -31,7 +31,7 @@ def shown(run: Run) -> str:
 
 
 def test_a_run_shows_its_time_line(journals: Journals) -> None:
-    """Whether it was asked for alone or in a list."""
+    """A run shows it, whether the program got it alone or in a list."""
     journal = journals()
     run = begun(journal)
     (same,) = journal.runs()
@@ -41,7 +41,7 @@ def test_a_run_shows_its_time_line(journals: Journals) -> None:
 
 
 def test_a_run_is_shown_as_it_was(journals: Journals) -> None:
-    """It is a value: what came later is not in its picture, and is in that of the run as it is now."""
+    """A run is a value: later events are not in its picture, and they are in the picture of the current run."""
     journal = journals()
     before = begun(journal)
     say(journal, " nothing")
@@ -51,7 +51,7 @@ def test_a_run_is_shown_as_it_was(journals: Journals) -> None:
 
 
 def test_a_run_is_shown_when_its_journal_is_closed(journals: Journals) -> None:
-    """In a notebook, the cell that looks comes after the `with`. Nothing stays open."""
+    """In a notebook, the cell that shows the run often comes after the `with` block. No file stays open."""
     with journals() as journal:
         run = begun(journal)
     assert WORDS in shown(run)
@@ -61,7 +61,7 @@ def test_a_run_is_shown_when_its_journal_is_closed(journals: Journals) -> None:
 
 
 def test_what_cannot_be_read_any_more_is_told_in_words(db: Path, journals: Journals) -> None:
-    """A journal in memory that is closed, a run that was pruned, a file that is gone: what the run says of itself."""
+    """For a closed journal in memory, a pruned run, or a deleted file, the picture shows the row of the run."""
     with RunJournal(":memory:") as journal:
         of_memory = begun(journal)
     journal = journals()
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_any_more_is_told_in_words(db: Path, journals: Journ
 
 
 def test_where_it_is_read_is_no_part_of_a_run(journals: Journals) -> None:
-    """Copies and pickles are equal, and show what they say of themselves."""
+    """Copies and pickles are equal, and show the row of the run."""
     run = begun(journals())
     for twin in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run), dataclasses.replace(run)):
         assert twin == run
@@ -90,7 +90,7 @@ def test_where_it_is_read_is_no_part_of_a_run(journals: Journals) -> None:
 
 
 def test_a_run_keeps_no_journal_alive(db: Path) -> None:
-    """One that its program has let go of goes, and is read from its file."""
+    """A journal that the program no longer references is garbage-collected, and its run is read from the file."""
     journal = RunJournal(db)
     run = begun(journal)
     gone = weakref.ref(journal)

@@ -1,6 +1,8 @@
-"""What the writer thread does besides storing events: heartbeats, stop requests, spools of dead owners, followers, errands.
+"""The duties of the writer thread besides storing events: heartbeats, stop requests, dead owners, followers, and errands.
 
-Rule: only the writer thread calls `do` and `run_errands`. Other threads add listeners, and give errands.
+An errand is a function that another thread hands to the writer thread.
+
+Rule: only the writer thread calls `do` and `run_errands`. Other threads add listeners and errands.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from ..common.clock import Clock
 from ..errors import RunJournalError
 from ..stores import Owner, Store
 from .append import Appender
-from .bell import Bell
 from .dead_owners import DeadOwners
 from .run_buffer import Waiter
 from .spool_watch import SpoolWatch
-from .stop_requests import Stops
+from .stop_requests import StopRequests
+from .wake_signal import WakeSignal
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -37,16 +39,16 @@ class Duties:
         clock: Clock,
         appender: Appender,
         dead_owners: DeadOwners,
-        stops: Stops,
-        bell: Bell,
+        stops: StopRequests,
+        bell: WakeSignal,
     ) -> None:
         self.owner = owner
-        """With its last heartbeat."""
+        """This journal as an owner, with its last heartbeat."""
         self.watch = SpoolWatch(appender, self.beat, store.url)
         self.listeners: set[Waiter] = set()
-        """Followers of runs that other processes write. Woken when the store has changed."""
+        """The followers of runs that other processes write. The writer thread wakes them when the store has changed."""
         self.errands: deque[Callable[[], None]] = deque()
-        """What other threads want done where blocking is allowed."""
+        """Functions that other threads want the writer thread to call, because they may block."""
         self._store = store
         self._clock = clock
         self._appender = appender
@@ -59,7 +61,7 @@ class Duties:
         self._due_stops = now
 
     def give(self, errand: Callable[[], None]) -> None:
-        """Have the writer thread do something, soon. Costs no I/O and does not wait."""
+        """Have the writer thread call a function soon. This method does no I/O and does not wait."""
         self.errands.append(errand)
         self._bell.ring()
 
@@ -73,12 +75,12 @@ class Duties:
         return due - self._clock.monotonic()
 
     def do(self) -> None:
-        """Do what is due. A store that cannot be used is logged."""
+        """Do what is due. If the store fails, log the error."""
         self.run_errands()
         try:
             self._do_what_is_due()
         except RunJournalError as exc:
-            # The store is locked or full. Draining finds out for itself, and its barriers tell.
+            # The store is locked or full. The next attempt to store events fails as well, and the barriers raise its error.
             logger.warning("postponing the background duties of the journal writer of %s: %s", self._store.url, exc)
 
     def _do_what_is_due(self) -> None:
@@ -92,14 +94,14 @@ class Duties:
             self._due_beat = now + self.owner.lease / 3
             self.watch.look(again=True)
             self.beat()
-            self._dead_owners.collect()
-            # Text that is stored does not stay in a spool file for longer: another process may delete its run.
-            self._appender.turn_over(only_if_ready=True)
+            self._dead_owners.import_spools()
+            # Text that the store has must not stay in a spool file for long: another process may delete its run.
+            self._appender.rotate_spool(only_if_ready=True)
             if self._appender.spool is not None:
                 self._appender.spool.release()
 
     def run_errands(self) -> None:
-        """Do what others have asked for."""
+        """Call the functions that other threads have handed over."""
         while self.errands:
             try:
                 self.errands.popleft()()

@@ -1,8 +1,8 @@
-r"""Pure: what a follower does next.
+r"""Pure: decides what a follower does next.
 
 Rule: READ until a page is empty, WAIT until woken, READ again; DONE when the run has ended and nothing is left. A follower
-keeps nothing but the seq that it has delivered, so one that falls behind, or comes back after a week, is the same as one
-that never left.
+keeps nothing but the last seq that it has delivered. So a follower that falls behind, or returns after a week, reads the
+same as one that never left.
 
     READ --page--> READ --empty, live--> WAIT --woken--> READ --empty, ended--> DONE
                      \--the page holds run.end--> DONE
@@ -19,7 +19,7 @@ from ..events import Event
 
 
 class Page(NamedTuple):
-    """What one look at a run showed."""
+    """The result of one read of a run."""
 
     events: Sequence[Event]
     ended: bool
@@ -27,7 +27,7 @@ class Page(NamedTuple):
 
 
 class Step(Enum):
-    """What the follower has to do now."""
+    """The next action of the follower."""
 
     READ = "read"
     WAIT = "wait"
@@ -35,7 +35,7 @@ class Step(Enum):
 
 
 class Replay:
-    """The place of one follower in one run: every event once, in order, whatever comes in between."""
+    """The position of one follower in one run. It delivers every event once and in order."""
 
     def __init__(self, run_id: str, after: int = 0, url: str = "") -> None:
         self.run_id = run_id
@@ -44,7 +44,7 @@ class Replay:
         self.step = Step.READ
 
     def accept(self, page: Page) -> list[Event]:
-        """The events of the page that are new, in order. A hole raises: better than to skip in silence."""
+        """Return the new events of the page, in order. Raise `EventsMissing` at a gap, which must not pass unnoticed."""
         fresh = []
         for event in page.events:
             if event.seq <= self.after:
@@ -54,7 +54,7 @@ class Replay:
             self.after = event.seq
             fresh.append(event)
             if event.kind == "run.end":
-                # Late facts may come after it for hours. They are for read(), a follower leaves here.
+                # Late events may come after `run.end` for hours. `read` returns them; a follower ends here.
                 self.step = Step.DONE
                 return fresh
         if not fresh:
@@ -62,6 +62,6 @@ class Replay:
         return fresh
 
     def woken(self) -> None:
-        """Something may have happened, or the wait was long enough to have a look."""
+        """Read again, because a wake-up came, or because the wait was long enough."""
         if self.step is Step.WAIT:
             self.step = Step.READ

@@ -1,4 +1,4 @@
-"""Property: any interleaving of append, read, end and wake-up gives every follower each event once, in order."""
+"""Property: in any interleaving of append, read, end and wake-up, every follower gets each event once and in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from langchain_runjournal import Event
 from langchain_runjournal.errors import EventsMissing
-from langchain_runjournal.journal.replay import Page, Replay, Step
+from langchain_runjournal.journal.follow_plan import Page, Replay, Step
 
 
 def event(seq: int, kind: str = "llm.ai.delta") -> Event:
@@ -16,7 +16,7 @@ def event(seq: int, kind: str = "llm.ai.delta") -> Event:
 
 
 class World:
-    """A run, and followers whose sleep ends when something was appended since they last listened."""
+    """A run, and followers whose sleep ends when an event was appended after they began to listen."""
 
     def __init__(self, afters: list[int], page: int) -> None:
         self.events: list[Event] = []
@@ -37,7 +37,7 @@ class World:
             self.ended = True
 
     def step(self, n: int, *, nap_over: bool = False) -> bool:
-        """One step of one follower. False if it sleeps or is done."""
+        """Do one step of one follower. Return False if it sleeps or is done."""
         replay = self.replays[n]
         if replay.step is Step.DONE:
             return False
@@ -45,7 +45,7 @@ class World:
             if not (self.signals[n] or nap_over):
                 return False
             replay.woken()
-        self.signals[n] = False  # before reading
+        self.signals[n] = False  # before the read
         ended = self.ended
         events = self.events[replay.after : replay.after + self.page]
         self.delivered[n] += [event.seq for event in replay.accept(Page(events, ended))]
@@ -63,7 +63,7 @@ actions = st.one_of(
 
 @given(st.lists(actions, max_size=60), st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 4))
 def test_every_follower_gets_each_event_once_in_order(script: list, afters: list[int], page: int) -> None:
-    """Whatever happens when; and it ends when the run has ended."""
+    """Every follower gets each event once, in any interleaving, and ends when the run has ended."""
     world = World(afters, page)
     for action, n in script:
         if action == "append" and not world.ended:
@@ -82,20 +82,20 @@ def test_every_follower_gets_each_event_once_in_order(script: list, afters: list
     for after, seqs, replay in zip(afters, world.delivered, world.replays, strict=True):
         if after < end:
             assert seqs == list(range(after + 1, end + 1))
-        else:  # it came back after the end: late facts, as far as there were any when it looked
+        else:  # it returned after the end, and gets the late events that existed when it read
             assert seqs == list(range(after + 1, len(world.events) + 1))[: len(seqs)]
         assert replay.step is Step.DONE
 
 
 def test_pages_may_overlap() -> None:
-    """A page that begins before the place of the follower shows nothing twice."""
+    """A page that begins before the position of the follower delivers nothing twice."""
     replay = Replay("r", 2)
     assert [e.seq for e in replay.accept(Page([event(1), event(2), event(3)], False))] == [3]
     assert replay.accept(Page([event(3)], False)) == []
 
 
 def test_a_hole_is_an_error() -> None:
-    """Never skipped in silence."""
+    """The follower never skips a gap silently."""
     replay = Replay("r", 0, "sqlite:///x")
     with pytest.raises(EventsMissing) as caught:
         replay.accept(Page([event(1), event(3)], False))
