@@ -131,16 +131,7 @@ def test_what_means_something_else_is_not_refused() -> None:
     assert [found for text in FINE for found in refused_in(text)] == []
 
 
-BEING_REWRITTEN = {"settle"}
-"""Rooms whose prose other branches rewrite."""
-
-
-REWRITTEN = pytest.mark.xfail(reason="being rewritten, room by room", strict=False)
-
-
-@pytest.mark.parametrize(
-    "module", [pytest.param(one, marks=REWRITTEN if room_of(one) in BEING_REWRITTEN else ()) for one in modules()]
-)
+@pytest.mark.parametrize("module", modules())
 def test_a_module_uses_the_words_of_the_glossary(module: str) -> None:
     """Docstrings, comments, log lines, errors, and the help of commands."""
     path, room = modules()[module], room_of(module)

@@ -46,7 +46,7 @@ def found_in(text: str) -> list[str]:
     return [match[0] for match in BANNED.finditer(re.sub(r"\s*\n\s*(?:#\s*)?", " ", plain))]
 
 
-@pytest.mark.parametrize("module", [one for one in modules() if not one.startswith("settle")])
+@pytest.mark.parametrize("module", modules())
 def test_a_module_is_written_in_plain_english(module: str) -> None:
     """Docstrings, comments, log lines and errors."""
     path = modules()[module]
