@@ -83,7 +83,7 @@ class SettlementSchedule:
             if root.started is not None and root.left is not None:
                 yield wait_for(root.left, root.started.patience())
             # A program that stops a run does not answer the question at which it paused, or has answered it and stops the
-            # resumed run. A call that was only cancelled, or that failed, may be meant to be resumed.
+            # resumed run. After a call that was only cancelled, or that failed, the program may still answer the question.
             is_over = root.started is not None or root.turn.resumes
             over_pause = is_over and root.turn.ending["status"] == "interrupted"
             why = _cause_of(root.turn.ending)

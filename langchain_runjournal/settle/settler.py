@@ -156,7 +156,7 @@ class Settler:
             mine.result = self._failure(run_id, thread_id, exc)
             return mine.result
         finally:
-            self._holds.release_soon(thread_id, mine)
+            self._holds.exit(thread_id, mine)
 
     def _settle_alone(
         self, run_id: str, thread_id: str, reason: str, over_pause: bool, before_run: str | None, late: bool, older: Older
@@ -315,7 +315,7 @@ class Settler:
             for namespace in broken:
                 yield from self._repairer.repair(thread_id, namespace, inputs if not namespace else None)
         finally:
-            self._holds.release_soon(thread_id, mine)
+            self._holds.exit(thread_id, mine)
         return None, None
 
     def _return_to_checkpoint(self, run: Run, evidence: SettlementEvidence, place: str, state: Any) -> Effects[Any]:

@@ -219,8 +219,8 @@ class ThreadHolds:
                 warn_after = float("inf")
             yield Effect(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
 
-    def release_soon(self, thread_id: str | None, mine: ActiveSettlement) -> None:
-        """End a settlement, without waiting."""
+    def exit(self, thread_id: str | None, mine: ActiveSettlement) -> None:
+        """End a settlement and let the writer thread release its hold, without waiting."""
         if thread_id is not None and self._settlements.at_work_on(thread_id) is mine:
             self._threads.guards.pop(thread_id, None)
         self._settlements.done(thread_id, mine)
