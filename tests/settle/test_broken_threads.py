@@ -357,7 +357,7 @@ def test_what_was_read_is_not_used_after_a_while(journal: RunJournal, monkeypatc
     saver = Counting()
     plain = one_node(MessagesState, strict(words("fine"), words("well")), saver)
     plain.invoke({"messages": [HumanMessage("first")]}, THREAD)
-    monkeypatch.setattr("langchain_runjournal.capture.thread_slots._FRESH", 0.0)
+    monkeypatch.setattr("langchain_runjournal.capture.thread_slots._FRESH_FOR", 0.0)
     before = saver.reads
     attach(plain, journal).invoke({"messages": [HumanMessage("second")]}, THREAD)
     assert saver.reads == before + 2
