@@ -123,7 +123,7 @@ def find_runs(journal: RunJournal, names: Iterable[str]) -> list[Run]:
 
 
 def owner_of(journal: RunJournal, run: Run) -> OwnerState:
-    """Return the state of a run's owner; "nobody" for a run that has ended or waits for a human."""
+    """Return the state of a run's owner; `"nobody"` for a run that has ended or waits for a human."""
     return owner_and_process(journal, run)[0]
 
 

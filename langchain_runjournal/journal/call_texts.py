@@ -101,7 +101,7 @@ class CallTexts:
         return (_texts.block if key in _WHOLE else _texts.free)(value, (key,), self._whole)
 
     def _element(self, value: Any, trail: _Key) -> Any:
-        """A content block, or a chunk of a tool call."""
+        """Redact a content block, or a chunk of a tool call."""
         if isinstance(value, str):
             return self._feed(("text",), value, ("blocks",))
         if not isinstance(value, Mapping):
@@ -187,7 +187,7 @@ class CallTexts:
             self._ids[index] = id
 
     def _shape(self, key: _Key, text: str) -> str | Data:
-        """A delta that adds to the text of a key."""
+        """Return a delta that adds to the text of a key."""
         first = key[0]
         if key == ("text",):
             return text

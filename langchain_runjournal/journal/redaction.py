@@ -208,7 +208,7 @@ def _checked(found: object, asked: Text) -> tuple[str, str]:
 
 
 def _as_json(kind: Kind, data: str | Mapping[str, Any] | None, written: str | None) -> str | Mapping[str, Any]:
-    """The data as JSON would give it back: every object in it is the text that would be written."""
+    """Return the data as JSON would give it back: every object in it is the text that would be written."""
     if type(data) is str:
         return data
     value = _json.loads(encode_value(kind, data or {}) if written is None else written)
@@ -217,7 +217,7 @@ def _as_json(kind: Kind, data: str | Mapping[str, Any] | None, written: str | No
 
 
 def _place_of(exc: BaseException) -> str:
-    """What went wrong and where, without the message of the redaction, which may hold the text."""
+    """Return the type and the place of an exception, without its message, which may hold the text."""
     if isinstance(exc, _WrongResult):
         return str(exc)
     trace = exc.__traceback__

@@ -254,11 +254,11 @@ class RunJournal(Opening, Shared):
         `adopt`: also settle the runs of an earlier version of a graph without a name of its own; without `adopt` they are
         reported as "held" (see docs/settling.md, Which graph).
         """
-        return _resume.turns_of(self, graph).recover_now(adopt)
+        return _resume.recovery_of(self, graph).now(adopt)
 
     async def arecover(self, graph: Pregel[Any, Any, Any, Any], *, adopt: bool = False) -> list[Settlement]:
         """Do what :meth:`recover` does, without blocking the event loop."""
-        return await _resume.turns_of(self, graph).recover_later(adopt)
+        return await _resume.recovery_of(self, graph).later(adopt)
 
     def resume_config(self, run_id: str) -> RunnableConfig:
         """Return the config with which `invoke(None, config)` of the attached graph resumes a run where it was cut off.

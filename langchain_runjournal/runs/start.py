@@ -29,7 +29,7 @@ from ..events import Cause, Event, Run, RunStatus
 from ..journal.core import core_of
 from ..journal.extensions import Extension
 from ..settle.attach import attach, check_graph, handlers_of
-from ..settle.resume import TAKES_UP
+from ..settle.resume import RESUMED_RUN
 from ..settle.saver import JournalSaver
 from .admission import Admission, IfBusy
 from .cancellation import RunControl
@@ -280,7 +280,7 @@ def _continued(journal: RunJournal, control: RunControl, input: Any, settings: R
     if not (input is None or is_answer) or control.thread_id is None:
         return None
     configurable = settings.get("configurable") or {}
-    named: str | None = configurable.get(TAKES_UP)
+    named: str | None = configurable.get(RESUMED_RUN)
     if named is not None or configurable.get("checkpoint_id"):
         return named
     runs = [run for run in journal.runs(control.thread_id, None, _RUNS_BACK) if identity_of(run).is_same(control.graph)]

@@ -1,4 +1,5 @@
-"""Makes a thread agree with its journal after an abnormal end.
+"""Makes a thread agree with its journal after an abnormal end of a run.
 
-`schedule` says when, `plan` (pure) says what, `settler` does it, `graph_thread` alone writes. Imports `capture`, `guard`,
-`journal` and `messages`."""
+`schedule` decides when to settle, `plan` (pure) decides what to write, `settler` carries it out, and `graph_thread` alone
+writes threads. This room imports `capture`, `guard`, `journal` and `messages`.
+"""

@@ -1,7 +1,8 @@
-"""Whether a thread holds a run already, though the journal does not say that it is settled.
+"""The check whether a thread holds a run already, although the journal does not say that the run is settled.
 
-Rule: a run is left behind only if the thread lacks something of it. Whoever settles a run that belongs to a living process
-cannot write so into the journal, and may be killed before it writes; newer runs then stand behind the words of the run.
+Rule: a run counts as left behind only if the thread lacks a part of it. A process that settles a run of another living
+process cannot append that settlement to the journal of the other one, and a process may be killed between its write of the
+thread and its write of the journal. In both cases newer runs of the thread stand behind the messages of the run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..journal.run_reading import read_if_there
 from ..journal.waiting import off_loop
 from ..messages.loading import as_messages
 from .plan import holds
-from .resumed_tasks import about_run
+from .resumed_tasks import evidence_of
 
 if TYPE_CHECKING:
     from ..events import Run
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
     from .graph_thread import GraphThreads
 
 
-def stands_already(journal: RunJournal, threads: GraphThreads, run: Run, reason: str) -> Effects[bool]:
-    """Whether the thread of a run holds all that it has said. False where its messages have no ids of their own."""
+def is_already_written(journal: RunJournal, threads: GraphThreads, run: Run, reason: str) -> Effects[bool]:
+    """Return whether the thread of a run holds all messages of the run. False where the messages of the thread have no ids
+    of their own."""
     shape = threads.shape
     state = yield threads.read(str(run.thread_id))
     if shape.problem is not None or shape.problem_with(state.values) is not None:
         return False
-    found = shape.messages(state.values) or []
-    if not found or shape.form(found) != "messages":
+    held = shape.messages(state.values) or []
+    if not held or shape.form(held) != "messages":
         return False
     events = yield off_loop(journal, partial(read_if_there, journal, run.run_id))
-    about = yield from about_run(journal, threads, run, events, reason)
-    given = partial(holds, as_messages(found), about.transcript, run_id=run.run_id)
-    return given(applied=about.applied, tasks=about.tasks)
+    evidence = yield from evidence_of(journal, threads, run, events, reason)
+    is_held = partial(holds, as_messages(held), evidence.transcript, run_id=run.run_id)
+    return is_held(applied=evidence.applied, tasks=evidence.tasks)

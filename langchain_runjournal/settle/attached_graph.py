@@ -1,8 +1,8 @@
-"""The class of an attached graph: that of the graph, whose runs take their journal and their checkpointer with them.
+"""The class of attached graphs: a subclass of the graph's class that adds the journal and the checkpointer at each call.
 
-Rule: what counts is what LangGraph uses when a run begins. A program may set the checkpointer long after it has attached the
-graph, hand it over in a config, or let a server make a copy with another one. So the callbacks and the saver are put in at
-the call, and nothing of ours stands in the config of the graph, where it would come out again in each snapshot.
+Rule: the checkpointer that counts is the one that LangGraph uses when a run begins. A program may set it long after it has
+attached the graph, pass it in a config, or let a server copy the graph with another one. So the callbacks and the saver are
+added at the call. They never stand in the config of the graph, where each snapshot would show them.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 _G = TypeVar("_G", bound="Pregel[Any, Any, Any, Any]")
 
 LENT: Final = "__pregel_checkpointer"
-"""The checkpointer that the caller of a graph lends it: a graph around it, or a server."""
+"""The config key of the checkpointer that the caller of a graph lends it. The caller is a graph around it, or a server."""
 _DROPPED: Final = ("__orig_class__", ATTACHMENTS)
 
 
 def attachments_of(graph: object) -> tuple[Attachment, ...]:
-    """What a graph is attached with, one for each journal."""
+    """Return the attachments of a graph, one for each journal."""
     found: tuple[Attachment, ...] = getattr(graph, "__dict__", {}).get(ATTACHMENTS, ())
     return found
 
 
 def with_attachments(graph: _G, attachments: Sequence[Attachment]) -> _G:
-    """A copy of a graph that is attached with these, and with nothing else; with none, a plain copy."""
+    """Return a copy of a graph that has these attachments and no others. Without any, return a plain copy."""
     plain = getattr(type(graph), "_plain", type(graph))
     new = object.__new__(_class_over(plain) if attachments else plain)
-    # Not by its `copy`: that calls `__init__`, and loses what `compile` has set since.
+    # Not with the graph's own `copy`: that calls `__init__`, and loses what `compile` has set since.
     new.__dict__.update({key: value for key, value in graph.__dict__.items() if key not in _DROPPED})
     if attachments:
         new.__dict__[ATTACHMENTS] = tuple(attachments)
@@ -54,11 +54,12 @@ def _wrapped(graph: Any, saver: Any) -> Any:
 
 
 def _prepared(graph: Any, config: Any) -> Any:
-    """The config of a call, with our callbacks; a checkpointer that it lends the graph is one of ours."""
+    """Return the config of a call with our callbacks. If the config lends the graph a checkpointer, wrap it in a
+    `JournalSaver`."""
     prepared = dict(config or {})
     ours = [handler for one in attachments_of(graph) for handler in one.handlers]
     prepared["callbacks"] = merge_configs({"callbacks": ours}, {"callbacks": prepared.get("callbacks")})["callbacks"]
-    # As LangGraph will read it: a server lends its checkpointer by the context as well.
+    # Merge as LangGraph does: a server may lend its checkpointer through the context variable of the config as well.
     asked = ensure_config(graph.config, config)["configurable"]
     if isinstance(asked.get(LENT), BaseCheckpointSaver) and TASK not in asked:
         prepared["configurable"] = {**(prepared.get("configurable") or {}), LENT: _wrapped(graph, asked[LENT])}
@@ -67,7 +68,7 @@ def _prepared(graph: Any, config: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _class_over(plain: type[Any]) -> type[Any]:
-    """The class of attached graphs of one class."""
+    """Return the class of attached graphs for one class of graphs."""
 
     def checkpointer(self: Any) -> Any:
         return self.__dict__.get("checkpointer")
@@ -80,7 +81,7 @@ def _class_over(plain: type[Any]) -> type[Any]:
         attributes = {key: value for key, value in self.__dict__.items() if key not in _DROPPED}
         new = type(self)(**{**attributes, **(update or {})})
         new.__dict__[ATTACHMENTS] = attachments_of(self)
-        new.checkpointer = new.checkpointer  # the constructor has set it before they were there
+        new.checkpointer = new.checkpointer  # the constructor set it before the attachments were there
         return new
 
     def called(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What ties a graph and all of its copies to a journal: the handlers, the savers, and what settles its threads."""
+"""The link between a graph with all of its copies and a journal: the handlers, the savers and the settlement schedules."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ logger = logging.getLogger("langchain_runjournal")
 
 Settle = Literal["always", "on_stop", "never"]
 _MOST_SAVERS: Final = 16
-"""With how many checkpointers, those used last, the work of looking at a graph is not done again."""
+"""The number of checkpointers, the most recently used ones, for which an attachment caches what it has learned about the
+graph."""
 
 
 class Attachment(Shared):
-    """One `attach`. Copies of the graph share it, whichever checkpointer each of them has."""
+    """One call of `attach`. All copies of the graph share it, with whichever checkpointer."""
 
     def __init__(
         self, graph: Pregel[Any, Any, Any, Any], journal: RunJournal, handler: JournalCallbackHandler, mode: Settle
@@ -40,34 +41,34 @@ class Attachment(Shared):
         self.handler = handler
         self.mode = mode
         self.handlers: list[BaseCallbackHandler] = [handler]
-        """What a call of the graph is given."""
+        """The callback handlers that are added to each call of the graph."""
         self.identities = {identity(graph)}
-        """What its copies are called: a server gives them names of its own."""
+        """The identities of the graph and its copies: a server gives copies names of its own."""
         settlements_of(journal).attachments.add(self)
         self._savers: weakref.WeakValueDictionary[int, JournalSaver] = weakref.WeakValueDictionary()
-        self._turns: dict[int, tuple[JournalSaver, SettlementSchedule]] = {}
-        self._told: set[str] = set()
+        self._schedules: dict[int, tuple[JournalSaver, SettlementSchedule]] = {}
+        self._warned_of: set[str] = set()
 
     def saver_around(self, saver: BaseCheckpointSaver[Any]) -> JournalSaver:
-        """The one `JournalSaver` around a checkpointer: it knows what is being written by all copies of the graph."""
+        """Return the one `JournalSaver` around a checkpointer. It counts the pending writes of all copies of the graph."""
         found = self._savers.get(id(saver))
         if found is None or found.saver is not saver:
             found = self._savers[id(saver)] = JournalSaver(saver, self.journal)
         return found
 
-    def turns(self, graph: Pregel[Any, Any, Any, Any], saver: JournalSaver) -> SettlementSchedule:
-        """What settles the threads that a checkpointer keeps for the graph."""
-        known = self._turns.pop(id(saver), None)
+    def schedule_of(self, graph: Pregel[Any, Any, Any, Any], saver: JournalSaver) -> SettlementSchedule:
+        """Return the schedule that settles the threads which a checkpointer keeps for the graph."""
+        known = self._schedules.pop(id(saver), None)
         if known is None or known[0] is not saver:
             known = saver, SettlementSchedule(self.journal, Settler(self.journal, GraphThreads(graph, saver), saver))
-        self._turns[id(saver)] = known
-        while len(self._turns) > _MOST_SAVERS:
-            self._turns.pop(next(iter(self._turns)))
+        self._schedules[id(saver)] = known
+        while len(self._schedules) > _MOST_SAVERS:
+            self._schedules.pop(next(iter(self._schedules)))
         return known[1]
 
     def see(self, caller: Caller) -> None:
-        """A run begins. The log says once why runs like it cannot be settled."""
+        """Note that a run begins. The log warns once for each reason why such runs cannot be settled."""
         self.identities.add(caller.identity)
-        if caller.problem is not None and caller.problem not in self._told:
-            self._told.add(caller.problem)
+        if caller.problem is not None and caller.problem not in self._warned_of:
+            self._warned_of.add(caller.problem)
             logger.warning("the threads of graph %s are not settled: %s", caller.identity, caller.problem)

@@ -1,7 +1,7 @@
-"""A thread of which only the checkpointer is at hand.
+"""A thread that is written through its checkpointer alone, without the graph.
 
-Rule: without the graph, nobody knows its channels. What can be written is a plain `messages` channel, and only if nothing
-else is waiting to be written; otherwise it is said that the graph is needed.
+Rule: without the graph, the channels of the thread are unknown. Only a plain `messages` channel can be written, and only if
+no other write is pending. Otherwise `NoMessages` says that the graph is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OURS: Final = ("__error__", "__no_writes__")
 
 
 class BareThread:
-    """One thread, through its checkpointer alone."""
+    """One thread, read and written through its checkpointer alone."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any], thread_id: str) -> None:
         self._saver = saver
@@ -34,7 +34,8 @@ class BareThread:
         self._config: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
 
     def add(self, ours: BaseMessage, planned: Callable[[list[Any], Any], list[Any]]) -> Effects[bool]:
-        """Add a message, and whatever is `planned` to stand before it. False if it may not be, or stands there."""
+        """Add a message, behind the messages that `planned` returns for the thread. Return False if the thread waits for a
+        human, or holds the message already."""
         saver, config = self._saver, self._config
         found = yield Effect(partial(saver.get_tuple, config), partial(saver.aget_tuple, config))
         if found is None:
@@ -58,7 +59,7 @@ class BareThread:
         if "counters_since_delta_snapshot" in found.metadata:
             raise NoMessages(what=self._what, reason="it holds its messages as differences, which only the graph can read")
         if "__start__" in values:
-            raise NoMessages(what=self._what, reason="only the graph can process its last input, which still waits")
+            raise NoMessages(what=self._what, reason="only the graph can process its last input, which is still pending")
         messages = values.get(_MESSAGES)
         if not isinstance(messages, list) or not all(isinstance(one, BaseMessage) for one in messages):
             known = ", ".join(sorted(name for name in values if not name.startswith(("__", _WAYS)))) or "nothing"
@@ -66,7 +67,7 @@ class BareThread:
         return list(messages)
 
     def _finished(self, writes: list[tuple[str, str, Any]]) -> list[Any]:
-        """What tasks have written that have finished, and whose step has not."""
+        """Return the messages that finished tasks have written in a superstep that is not applied yet."""
         found: list[Any] = []
         for _, channel, value in writes:
             if channel == _MESSAGES:
@@ -78,12 +79,12 @@ class BareThread:
         return found
 
     def _next(self, found: Any, thread: list[Any]) -> tuple[Any, dict[str, Any]]:
-        """The checkpoint that follows, in which nothing is left to run."""
+        """Return the checkpoint that follows, in which no task is left to run, and its new channel versions."""
         checkpoint = copy.copy(found.checkpoint)
         values = checkpoint["channel_values"] = {**found.checkpoint["channel_values"], _MESSAGES: thread}
         known = checkpoint["channel_versions"] = dict(found.checkpoint["channel_versions"])
         versions: dict[str, Any] = {}
-        # A version that does not grow is not stored by some savers, and not looked at by others.
+        # A version that does not grow is not stored by some savers, and not compared by others.
         for name in [name for name in known if name in (_MESSAGES, _TASKS) or name.startswith(_WAYS)]:
             versions[name] = known[name] = self._saver.get_next_version(known[name], None)
             if name != _MESSAGES:

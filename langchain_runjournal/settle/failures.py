@@ -1,4 +1,4 @@
-"""How the log names an exception that kept a thread from being settled."""
+"""The log record of an exception that kept a thread from being settled."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import logging
 logger = logging.getLogger("langchain_runjournal")
 
 
-def warn_of(problem: BaseException, text: str, run_id: object) -> None:
-    """Log an exception in one line, and its traceback at DEBUG: most are those of the program's checkpointer, and LangGraph
-    raises them again. One that this package has raised itself may be a fault of ours, and is logged in full."""
+def log_failure(problem: BaseException, text: str, run_id: object) -> None:
+    """Log an exception in one line, and its traceback at DEBUG.
+
+    Most of these exceptions come from the program's checkpointer, and LangGraph raises them again. An exception that this
+    package raised itself may be a bug of this package, so it is logged as an error with its traceback.
+    """
     frame = problem.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -1,7 +1,7 @@
-"""Whether a run may still write its thread: asked of the store before each checkpoint.
+"""The fence before each checkpoint: a run may not write its thread after another process has claimed it.
 
-Rule: the fence of a run is set by another process, which has taken the run over, so only the store knows it. It is asked in
-the batch that makes the journal durable, and once more if the answer has become old before it was heard.
+Rule: the other process sets the fence of a run when it claims the run, so only the store knows about it. The store is asked
+in the batch that makes the journal durable, and again if its answer is already stale when it arrives.
 """
 
 from __future__ import annotations
@@ -22,51 +22,52 @@ if TYPE_CHECKING:
     from .saver import JournalSaver
 
 _TRIES: Final = 3
-"""How often the store is asked before one checkpoint, if each answer is old when it is heard."""
+"""How often the store is asked before one checkpoint, if each answer is stale when it arrives."""
 
 
 def ready_to_write(
-    saver: JournalSaver, thread_id: str, config: Mapping[str, Any], tell: Callable[[Exception | None], None]
+    saver: JournalSaver, thread_id: str, config: Mapping[str, Any], report: Callable[[Exception | None], None]
 ) -> Effects[None]:
-    """Make the journal durable, and raise `CheckpointFenced` if the run that writes has been taken over.
+    """Make the journal durable, and raise `CheckpointFenced` if another process has claimed the run that writes.
 
-    `tell` hears what has kept the journal from being durable, if anything. A question that the store cannot answer is no
-    answer: the checkpoint is written, as it is when the journal cannot be.
+    `report` is called with the exception that kept the journal from becoming durable, or with None. If the store cannot
+    answer, the run does not count as fenced: the checkpoint is written, as it is when the journal cannot be written.
     """
     journal = saver.journal
     run_ids = [root.run_id for root in _writing(saver, thread_id, config)]
-    question = Question(journal, run_ids) if run_ids else None
+    check = FenceCheck(journal, run_ids) if run_ids else None
     for _ in range(_TRIES):
-        problem = yield make_durable(journal, None, question)
-        tell(problem)
-        if question is None:
+        problem = yield make_durable(journal, None, check)
+        report(problem)
+        if check is None:
             return
         if problem is not None and not core_of(journal).is_closed:
-            yield off_loop(journal, question)  # reading waits for no lock that writing waits for
-        if question.is_fenced:
+            yield off_loop(journal, check)  # a read needs none of the locks that the write waits for
+        if check.is_fenced:
             raise CheckpointFenced(thread_id=thread_id, run_ids=run_ids)
-        if question.is_fresh:
+        if check.is_fresh:
             return
 
 
-def why_not_ours(journal: RunJournal, run: Run) -> str | None:
-    """Why this journal does not settle a run that it began: it belongs to another one by now. None for any other run."""
+def claimed_elsewhere(journal: RunJournal, run: Run) -> str | None:
+    """Return why this journal does not settle a run that it began: another process has claimed it. None for any other
+    run."""
     buffer = core_of(journal).appender.buffers.get(run.run_id)
     is_taken = buffer is not None and buffer.seq > 0 and run.owner not in (None, journal.owner_id)
-    return "another process has taken it over, and settles it" if is_taken else None
+    return "another process has claimed it, and settles it" if is_taken else None
 
 
-def still_ours(journal: RunJournal, run: Run) -> Effects[None]:
-    """Raise `CheckpointFenced` if a run that was this journal's when its settlement began has been taken over since."""
+def check_fence(journal: RunJournal, run: Run) -> Effects[None]:
+    """Raise `CheckpointFenced` if another process has claimed a run of this journal since its settlement began."""
     if run.owner == journal.owner_id:
-        question = Question(journal, [run.run_id])
-        yield off_loop(journal, question)
-        if question.is_fenced:
+        check = FenceCheck(journal, [run.run_id])
+        yield off_loop(journal, check)
+        if check.is_fenced:
             raise CheckpointFenced(thread_id=run.thread_id, run_ids=[run.run_id])
 
 
-class Question:
-    """Whether some runs are fenced, for the store. Call it where it may block; it does not raise."""
+class FenceCheck:
+    """The fence of some runs, read from the store. Calling an instance may block, and never raises."""
 
     def __init__(self, journal: RunJournal, run_ids: list[str]) -> None:
         self._core = core_of(journal)
@@ -75,17 +76,20 @@ class Question:
         self.is_fenced = False
 
     def __call__(self) -> None:
-        """Ask."""
+        """Read the fence of each run from the store."""
         self._asked = self._core.clock.monotonic()
         try:
             self.is_fenced = all(self._is_fenced(run_id) for run_id in self._run_ids)
-        except Exception:  # noqa: BLE001 - the store cannot be read: the barrier has told of it, or the next one does
+        except Exception:  # noqa: BLE001 - the store cannot be read: the barrier has reported that, or the next one does
             self.is_fenced = False
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nothing has held us up since the answer for so long that it may be wrong: while a process stands still, it
-        beats no heart, and after a lease it is taken for gone."""
+        """Whether the answer is recent enough to be trusted.
+
+        A process that is suspended sends no heartbeat, and after the time of a lease other processes regard it as dead. So
+        an answer that is older than a third of the lease may be wrong.
+        """
         return self._core.clock.monotonic() - self._asked < self._core.lease / 3
 
     def _is_fenced(self, run_id: str) -> bool:
@@ -100,16 +104,17 @@ class Question:
         else:
             owner = owner_of(run_id)
         if owner is None:
-            # Deleted, if anything of it has ever been stored: the thread was deleted with it, and must not come back.
+            # The run was deleted if any of its events were ever stored. Its thread was deleted with it, and must not come
+            # back.
             return buffer is not None and buffer.base > 0
         return bool(owner != core.owner.owner_id)
 
 
 def _writing(saver: JournalSaver, thread_id: str, config: Mapping[str, Any]) -> list[Root]:
-    """The run that writes a checkpoint; all that it may be, where that cannot be told.
+    """Return the run that writes a checkpoint. Where that is ambiguous, return all runs that it may be.
 
-    LangGraph hands the config of a call on to the checkpointer as it is, and so its callbacks: the very object that its run
-    was begun with, or in a graph inside of it those of the task around.
+    LangGraph passes the config of a call to the checkpointer unchanged, and its callbacks with it: the very object that the
+    run was begun with, or, for a graph inside of another one, the callbacks of the surrounding task.
     """
     capture = recorder_of(saver.journal)
     callbacks = config.get("callbacks")

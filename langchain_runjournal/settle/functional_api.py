@@ -1,8 +1,8 @@
 """The functional API: an `@entrypoint`, whose thread is the value that it saves for its next call.
 
-Rule: LangGraph keeps that value in a channel of its own and shows the value that was returned as the state. The saved one is
-read from the checkpoint, and written in the name of the entrypoint (`entrypoint.final`), which runs no code of the program.
-A saved value that is neither a list of messages nor a dict with one is left as it is.
+Rule: LangGraph keeps that value in a channel of its own, and shows the returned value as the state. We read the saved value
+from the checkpoint, and write it in the name of the entrypoint (`entrypoint.final`), which runs no code of the program. A
+saved value that is neither a list of messages nor a dict with one is not changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MESSAGES: Final = "messages"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a checkpoint of an entrypoint holds: the value for its next call, and the one that was returned."""
+    """The content of a checkpoint of an entrypoint: the value for its next call, and the returned value."""
 
     previous: Any
     returned: Any
@@ -36,8 +36,11 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An entrypoint. `declared`: the type of its list of messages, where its annotations say it. `in_dict`: whether that
-    list is the `messages` of a dict; None where no annotation says it. `needs`: the other keys that the dict must have."""
+    """An entrypoint.
+
+    `declared`: the type of its list of messages, if its annotations name one. `in_dict`: whether that list is the `messages`
+    of a dict; None if no annotation says so. `needs`: the other keys that the dict must have.
+    """
 
     name: str
     declared: Any
@@ -45,14 +48,15 @@ class Function:
     needs: tuple[str, ...] = ()
 
     def messages(self, previous: Any) -> list[Any] | None:
-        """The messages in a saved value; None if it is something else, or if nothing says what a first one would be."""
+        """Return the messages in a saved value. None if the value is something else, or if no annotation says what a first
+        one would be."""
         if previous is None:
             return None if self.in_dict is None or self.needs else []
         found = previous.get(_MESSAGES) if isinstance(previous, Mapping) else previous
         return list(found) if isinstance(found, (list, tuple)) else None
 
     def problem(self, previous: Any) -> str:
-        """Why there are no messages."""
+        """Return why a saved value has no messages."""
         if previous is None and self.needs:
             keys = ", ".join(f"`{key}`" for key in self.needs)
             return (
@@ -67,8 +71,8 @@ class Function:
             )
         return f"what the entrypoint `{self.name}` saves is neither a list of messages nor a dict with `messages`"
 
-    def unheard(self) -> str:
-        """Why a call is left alone that was given something else."""
+    def input_problem(self) -> str:
+        """Return why a call is not settled whose input holds no messages."""
         return (
             f"the entrypoint `{self.name}` was called with something that holds no messages, so the user's words are not"
             " known, and the answer would stand there alone: call it with a text, with messages, or with a dict that"
@@ -76,7 +80,7 @@ class Function:
         )
 
     def saving(self, values: Saved, messages: list[Any]) -> Any:
-        """What writes a list of messages in the place of the old one; the rest of the saved value stays."""
+        """Return the value that replaces the old list of messages by another one; the rest of the saved value stays."""
         if isinstance(values.previous, Mapping):
             save: Any = {**values.previous, _MESSAGES: messages}
         else:
@@ -85,13 +89,13 @@ class Function:
 
 
 def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
-    """The entrypoint that a graph was made of; None for a graph that was made otherwise."""
+    """Return the entrypoint that a graph was made of; None for a graph that was made otherwise."""
     if hasattr(graph, "builder") or PREVIOUS not in graph.channels or len(graph.nodes) != 1:
         return None
     [(name, node)] = graph.nodes.items()
     for declared in (getattr(graph.channels[PREVIOUS], "typ", None), _parameter(node)):
         found = plain(declared)
-        # A TypedDict is a class of dicts.
+        # A TypedDict is a class, and a subclass of dict.
         if _is_class(found) and issubclass(found, Mapping) and _MESSAGES in getattr(found, "__annotations__", {}):
             hints = _hints(found)
             return Function(name, hints.get(_MESSAGES), True, _needs(found, hints))
@@ -101,20 +105,20 @@ def function_of(graph: Pregel[Any, Any, Any, Any]) -> Function | None:
 
 
 def _is_class(found: Any) -> bool:
-    """Whether a type is a class. On Python 3.10, `list[str]` says that it is one, and is none."""
+    """Return whether a type is a class. On Python 3.10, `list[str]` is an instance of `type` as well."""
     return isinstance(found, type) and typing.get_origin(found) is None
 
 
 def _hints(found: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(found, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that is not to be had here: then the list itself says its form
+    except Exception:  # noqa: BLE001 - a name cannot be resolved here: the list itself then shows its form
         return {}
 
 
 def _needs(found: Any, hints: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys beside `messages` that a dict of this type must have. Of annotations that are strings, a TypedDict does not
-    know whether they are `NotRequired`."""
+    """Return the keys beside `messages` that a dict of this type must have. If its annotations are strings, a TypedDict does
+    not know which keys are `NotRequired`."""
     required: Any = getattr(found, "__required_keys__", found.__annotations__)
     said = {key: getattr(typing.get_origin(hint), "_name", None) for key, hint in hints.items()}
     needs = {key for key in required if said.get(key) != "NotRequired"} | {
@@ -124,16 +128,17 @@ def _needs(found: Any, hints: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _parameter(node: Any) -> Any:
-    """The annotation of the parameter `previous`."""
+    """Return the annotation of the parameter `previous`."""
     function = getattr(node.bound, "func", None) or getattr(node.bound, "afunc", None)
     try:
         return None if function is None else typing.get_type_hints(inspect.unwrap(function)).get("previous")
-    except Exception:  # noqa: BLE001 - the same
+    except Exception:  # noqa: BLE001 - a name cannot be resolved here, as in `_hints`
         return None
 
 
 def reading(graph: Any, config: Any) -> Effect[Any]:
-    """The state of a thread of an entrypoint, with what it has saved in the place of what it has returned."""
+    """Return the effect that reads the state of a thread of an entrypoint, with the saved value in the place of the returned
+    one."""
 
     def together(state: Any, found: Any) -> Any:
         values = found.checkpoint["channel_values"] if found is not None else {}

@@ -1,7 +1,8 @@
-"""Which runs of a journal a graph settles.
+"""The runs of a journal that a graph settles.
 
-Rule: a graph is what it is, and not what it is called. A run is settled through its own graph, or through a later version of
-it that knows all that the thread holds. What may be the run of another graph is left to that one, and the report says so.
+Rule: the nodes and channels of a graph identify it, and not its name alone. A run is settled through its own graph, or
+through a later version of that graph which has all channels that the thread holds. A run that may belong to another graph is
+left to that graph, and the report says so.
 """
 
 from __future__ import annotations
@@ -39,17 +40,19 @@ class GraphRuns:
         self._threads = threads
 
     def are_of(self, run: Run) -> bool:
-        """Whether the run is one of this graph, or of another version of it: a journal may hold those of many."""
+        """Return whether the run belongs to this graph or to another version of it. A journal may hold the runs of many
+        graphs."""
         return identity_of(run).is_same(self._threads.identity)
 
     def share_name(self, run: Run) -> bool:
-        """Whether the run is one of a graph of this name."""
+        """Return whether the run belongs to a graph of this name."""
         return identity_of(run).name == self._threads.name
 
     def refuse(self, run: Run, *, adopt: bool) -> str | None:
-        """Why a run of a graph of this name is not settled through this graph; None if it may be.
+        """Return why a run of a graph of this name is not settled through this graph; None if it may be.
 
-        `adopt`: it is known to be one of an earlier version of this graph, though nothing shows it.
+        `adopt`: the caller knows that the run belongs to an earlier version of this graph, although the journal does not
+        show it.
         """
         theirs, mine = identity_of(run), self._threads.identity
         if theirs.is_exactly(mine):
@@ -59,7 +62,8 @@ class GraphRuns:
         return None if theirs.is_named or adopt else _AMBIGUOUS.format(theirs.name)
 
     def continue_thread_of(self, run: Run) -> Effects[bool]:
-        """Whether the checkpointer of this graph holds what the run has written: then a new message goes on behind it."""
+        """Return whether the checkpointer of this graph holds what the run has written, so that a new message stands behind
+        it."""
         events = yield off_loop(self._journal, partial(read_if_there, self._journal, run.run_id))
         about = [event.data for event in events if event.kind == "run.checkpoint"]
         written = next((data[key] for data in about for key in ("applied", "stored") if data.get(key)), None)
@@ -69,7 +73,7 @@ class GraphRuns:
         return state.created_at is not None
 
     def would_lose(self, run: Run) -> Effects[str | None]:
-        """Why the thread of a run of another version must not be written through this graph; None if it may be."""
+        """Return why the thread of a run of another version must not be written through this graph; None if it may be."""
         if identity_of(run).is_exactly(self._threads.identity):
             return None
         unknown = yield self._threads.unknown_channels(str(run.thread_id))

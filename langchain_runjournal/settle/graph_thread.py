@@ -1,7 +1,8 @@
-"""A compiled graph, as a settlement sees it: where its messages are, and how to add some.
+"""The threads of a compiled graph: where its messages are, and how to add some.
 
-Rule: only the graph itself writes its thread (`bulk_update_state`): it knows its channels, and a program that guesses them
-loses those that it does not know. What cannot be written this way is left alone, and said.
+Rule: only the graph itself writes its threads (`bulk_update_state`), because it knows its channels. A program that guesses
+the channels loses those that it does not know. A thread that cannot be written this way is not changed, and the report says
+why.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CLEAR: Final = (StateUpdate(None, "__end__"),)
 
 
 class MessagesChannel:
-    """Where a graph keeps its messages, and in which form. `problem` says why they cannot be written, if so."""
+    """The channel in which a graph keeps its messages, and their form. `problem` says why they cannot be written, if they
+    cannot."""
 
     def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
         self.function = function_of(graph)
@@ -43,7 +45,7 @@ class MessagesChannel:
         self.replaces_by_id = True
         self.replaces_all = False
         self.can_rewrite = True
-        """Whether the whole list can be written anew, past its reducer."""
+        """Whether the whole list can be replaced, bypassing its reducer."""
         self.is_delta = False
         self.what = "its `messages`"
         self._declared: Any = None
@@ -57,17 +59,17 @@ class MessagesChannel:
             known = ", ".join(sorted(name for name in graph.channels if not name.startswith(("__", "branch:"))))
             self.problem = f"its state has no `messages` (it has: {known})"
         else:
-            self._look_at(graph.channels[self.channel])
-            self.entry = _way_in(graph.builder, self.channel)
+            self._read_channel(graph.channels[self.channel])
+            self.entry = _entry_node(graph.builder, self.channel)
             if self.problem is None and self.entry is None:
                 self.problem = "neither its input nor a node without a router can write `messages`"
 
-    def _look_at(self, channel: Any) -> None:
+    def _read_channel(self, channel: Any) -> None:
         self._declared, self.is_delta = getattr(channel, "ValueType", None), isinstance(channel, DeltaChannel)
         if isinstance(channel, BinaryOperatorAggregate):
             self.replaces_by_id = channel.operator is not operator.add
         elif not self.is_delta and isinstance(channel, BaseChannel):
-            # No reducer: whoever writes gives the whole list.
+            # A channel without a reducer: each write replaces the whole list.
             self.replaces_all, self.replaces_by_id = True, False
             self.can_rewrite = isinstance(channel, LastValue)
         if self.channel == _ROOT:
@@ -77,7 +79,7 @@ class MessagesChannel:
             self.problem = _forms.ONE_TEXT.format(what=self.what, kind=f"`{kind}`")
 
     def messages(self, values: Any) -> list[Any] | None:
-        """The messages in a state; None if there is something else in their place."""
+        """Return the messages in a state; None if the state has something else in their place."""
         if isinstance(values, Saved):
             return self.function.messages(values.previous) if self.function is not None else None
         found = values if self.channel == _ROOT else values.get(_MESSAGES) if isinstance(values, dict) else None
@@ -86,7 +88,7 @@ class MessagesChannel:
         return list(found) if isinstance(found, (list, tuple)) else None
 
     def problem_with(self, values: Any) -> str | None:
-        """Why nothing can be written into this state, if so."""
+        """Return why nothing can be written into this state; None if it can be written."""
         found = self.messages(values)
         if found is not None:
             return _forms.problem_of(found, self._declared, self.what)
@@ -95,28 +97,28 @@ class MessagesChannel:
         return f"what {self.what} hold is not a list of messages"
 
     def form(self, thread: Sequence[Any]) -> _forms.Form:
-        """The form in which the thread writes its messages."""
+        """Return the form in which the thread keeps its messages."""
         return _forms.form_of(thread, self._declared)
 
     def written(self, thread: Sequence[Any], messages: Sequence[Any]) -> list[Any]:
-        """Messages in the form of the thread."""
+        """Return messages in the form of the thread."""
         return _forms.written(self.form(thread), messages, thread)
 
     def unwritable(self, thread: Sequence[Any], messages: Sequence[Any]) -> str | None:
-        """Why these messages cannot be written in the form of the thread, if so."""
+        """Return why these messages cannot be written in the form of the thread; None if they can."""
         return _forms.unwritable(self.form(thread), messages, self.what)
 
     def update(self, values: Any, added: Sequence[Any]) -> tuple[StateUpdate, ...]:
-        """The superstep that adds messages to those of a state."""
+        """Return the superstep that adds messages to those of a state."""
         thread = self.messages(values) or []
         ours = self.written(thread, added)
         return self._step(values, [*thread, *ours] if self.replaces_all else ours)
 
     def rewrite(self, values: Any, whole: Sequence[Any]) -> tuple[StateUpdate, ...]:
-        """The superstep after which the list is this one, whatever its reducer would make of it.
+        """Return the superstep after which the list is exactly this one, whatever its reducer does.
 
-        `Overwrite` is LangGraph's own way past a reducer: with `operator.add` it is the only one, and with `add_messages` it
-        keeps ids, objects and order, which a removal of all messages would leave to the reducer.
+        `Overwrite` is LangGraph's own way to bypass a reducer. With `operator.add` it is the only way. With `add_messages`
+        it keeps ids, objects and order; after a removal of all messages, the reducer would decide about them.
         """
         return self._step(values, list(whole) if self.replaces_all else Overwrite(list(whole)))
 
@@ -128,9 +130,12 @@ class MessagesChannel:
         return (StateUpdate(payload, self.entry),)
 
 
-def _way_in(builder: Any, channel: str) -> str | None:
-    """The node in whose name messages are written: best the start, if it takes them and no router of the program would be
-    called; a node that others wait for would leave them waiting for less."""
+def _entry_node(builder: Any, channel: str) -> str | None:
+    """Return the node in whose name messages are written.
+
+    The start is best, if it takes messages and no router of the program would be called. A node that other nodes wait for is
+    not used, because they would then wait for one node less.
+    """
     branches = builder.branches
     takes = channel == _ROOT or channel in builder.schemas.get(builder.input_schema, {})
     awaited = {name for names, _ in builder.waiting_edges for name in names}
@@ -143,14 +148,16 @@ def _way_in(builder: Any, channel: str) -> str | None:
 
 
 class GraphThreads:
-    """The threads of a graph, read and written without anybody's callbacks."""
+    """The threads of a graph, read and written without callbacks of the program."""
 
     def __init__(self, graph: Pregel[Any, Any, Any, Any], saver: Any = None) -> None:
-        """`saver`: the checkpointer that LangGraph uses for them, where that is not the graph's own."""
+        """Copy a graph. `saver`: the checkpointer that LangGraph uses for its threads, where it differs from the graph's
+        own."""
         saver = graph.checkpointer if saver is None else saver
         config = {key: value for key, value in (graph.config or {}).items() if key != "callbacks"}
         self.graph = with_attachments(graph, ())
-        # Past our own saver: it is asked apart whether the thread is quiet.
+        # Use the inner saver directly: the settler calls `JournalSaver.drained` separately to wait until the thread is
+        # quiet.
         self.graph.checkpointer = saver.saver if isinstance(saver, JournalSaver) else saver
         self.graph.config = cast("Any", config or None)
         self.identity = identity(graph)
@@ -158,26 +165,27 @@ class GraphThreads:
         self.channels = own_channels(graph)
         self.shape = MessagesChannel(graph)
         self.title = self.shape.function.name if self.shape.function is not None else self.name
-        """What its program calls it: LangGraph gives all entrypoints one name."""
+        """The name that its program gives it: LangGraph gives all entrypoints the same name."""
         self.inner = {
             name: MessagesChannel(inner)
             for name, inner in graph.get_subgraphs()
             if isinstance(inner, Pregel) and inner.checkpointer is True
         }
-        """The graphs in it that remember on their own from turn to turn, by their namespace."""
+        """The inner graphs that keep a thread of their own between calls (`checkpointer=True`), by their namespace."""
         self.guards: dict[str, Callable[[], Effect[None]]] = {}
-        """By thread, what is done before each write of it: it raises if the thread may not be written any more."""
+        """By thread, the check before each write. It raises if the thread may not be written any more."""
 
     def read(self, thread_id: str, namespace: str = "", checkpoint_id: str | None = None) -> Effect[Any]:
-        """The state of a thread, with what its finished tasks have written, if that can be applied; or what one of its
-        checkpoints holds."""
+        """Return the effect that reads the state of a thread, or of one of its checkpoints. Without `checkpoint_id`, the
+        state includes what finished tasks have written, if that can be applied."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
         if self.shape.function is not None and not namespace:
             return reading(graph, config)
         return state_of(graph, config)
 
     def unknown_channels(self, thread_id: str) -> Effect[list[str]]:
-        """The channels that a thread holds and the graph does not have: it would write the thread without them."""
+        """Return the effect that lists the channels which a thread holds and the graph lacks. The graph would write the
+        thread without them."""
         config, saver = _config(thread_id, "", None), cast("Any", self.graph.checkpointer)
         config["configurable"]["checkpoint_ns"] = ""
 
@@ -191,19 +199,19 @@ class GraphThreads:
         return Effect(lambda: unknown(saver.get_tuple(config)), later)
 
     def peek(self, thread_id: str, namespace: str = "") -> Effect[Any]:
-        """What the newest checkpoint of a thread holds, without what finished tasks have written since (None without one),
-        and that checkpoint, if it was read by itself.
+        """Return the effect that reads the newest checkpoint alone: its values (None without a checkpoint), without what
+        finished tasks have written since; and the checkpoint itself, if it was read directly.
 
-        One read of the checkpointer, where `read` prepares the tasks that would come next as well.
+        This is one read of the checkpointer, where `read` also prepares the tasks that would come next.
         """
         shape, config = self.inner[namespace] if namespace else self.shape, _config(thread_id, namespace)
         saver: Any = self.graph.checkpointer
         if shape.is_delta:
             graph = self.graph
-            return Effect(lambda: _stored(graph.get_state(config)), lambda: _alater(graph.aget_state(config), _stored))
+            return Effect(lambda: _stored(graph.get_state(config)), lambda: _then(graph.aget_state(config), _stored))
         config["configurable"].setdefault("checkpoint_ns", "")
         look = partial(_values, shape)
-        return Effect(lambda: look(saver.get_tuple(config)), lambda: _alater(saver.aget_tuple(config), look))
+        return Effect(lambda: look(saver.get_tuple(config)), lambda: _then(saver.aget_tuple(config), look))
 
     def write(
         self,
@@ -212,19 +220,20 @@ class GraphThreads:
         supersteps: Sequence[Sequence[StateUpdate]],
         checkpoint_id: str | None = None,
     ) -> Effect[Any]:
-        """Some supersteps, one after the other, behind the newest checkpoint or another one."""
+        """Return the effect that writes some supersteps, one after the other, behind the newest checkpoint or behind another
+        one."""
         config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
         guard = self.guards.get(thread_id, lambda: Effect(lambda: None, nothing))()
 
-        def here() -> Any:
+        def now() -> Any:
             guard.now()
             return graph.bulk_update_state(config, supersteps)
 
-        async def giving_way() -> Any:
+        async def later() -> Any:
             await guard.later()
             return await graph.abulk_update_state(config, supersteps)
 
-        return Effect(here, giving_way)
+        return Effect(now, later)
 
 
 def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) -> Any:
@@ -241,7 +250,7 @@ def _stored(state: Any) -> tuple[Any, Any]:
 
 
 def _values(shape: MessagesChannel, found: Any) -> tuple[Any, Any]:
-    """The state in a checkpoint, as far as its messages go."""
+    """Return the state in a checkpoint, as far as it concerns the messages."""
     if found is None:
         return None, None
     values = found.checkpoint["channel_values"]
@@ -250,5 +259,5 @@ def _values(shape: MessagesChannel, found: Any) -> tuple[Any, Any]:
     return values.get(_ROOT) if shape.channel == _ROOT else {_MESSAGES: values.get(_MESSAGES)}, found
 
 
-async def _alater(found: Awaitable[Any], then: Callable[[Any], Any]) -> Any:
+async def _then(found: Awaitable[Any], then: Callable[[Any], Any]) -> Any:
     return then(await found)

@@ -1,4 +1,4 @@
-"""A thread whose last step cannot be applied: LangGraph raises there, and the thread is read without that step."""
+"""A thread whose last superstep cannot be applied. LangGraph raises there, and we read the thread without that superstep."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any, Final
 from ..common.twins import Effect
 
 _APPLIES: Final = "apply_writes"
-"""The function of LangGraph that applies what tasks have written."""
+"""The function of LangGraph that applies the writes of tasks."""
 
 
 def is_inapplicable(error: BaseException) -> bool:
-    """Whether an error comes from applying the writes of finished tasks: two of them have written a channel that takes one
-    value, or a reducer refuses a value. They fail again each time, and LangGraph drops them with the next message."""
+    """Return whether an error was raised while LangGraph applied the writes of finished tasks.
+
+    Two tasks have written a channel that takes one value, or a reducer refuses a value. The writes fail again each time, and
+    LangGraph drops them with the next message.
+    """
     frame = error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_name == _APPLIES:
@@ -22,7 +25,8 @@ def is_inapplicable(error: BaseException) -> bool:
 
 
 def state_of(graph: Any, config: Any) -> Effect[Any]:
-    """The state of a thread, with what its finished tasks have written; without it if that cannot be applied."""
+    """Return the effect that reads the state of a thread with the writes of its finished tasks, or without them if they
+    cannot be applied."""
 
     def now() -> Any:
         try:
@@ -44,5 +48,5 @@ def state_of(graph: Any, config: Any) -> Effect[Any]:
 
 
 def _pinned(config: Any, saved: Any) -> Any:
-    """The config of the checkpoint itself: LangGraph reads it without the writes of tasks."""
+    """Return the config of the checkpoint itself: LangGraph reads it without the writes of tasks."""
     return {"configurable": {**config["configurable"], **saved.config["configurable"]}}

@@ -1,6 +1,6 @@
-"""What a saver is writing: which checkpoints are under way, and how to wait until a thread is quiet.
+"""The checkpoint writes of a saver that are pending, and how to wait until a thread is quiet.
 
-Rule: nobody is ever told that a thread is quiet while something is being written to it, in whatever loop or thread.
+Rule: a thread never counts as quiet while a write to it is pending, in whatever event loop or thread.
 """
 
 from __future__ import annotations
@@ -16,34 +16,37 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-_TURNS: Final = 10
-"""LangGraph begins a write some three turns of the loop after the one that it has waited for."""
+_ITERATIONS: Final = 10
+"""Iterations of an event loop to watch. LangGraph begins a write some three iterations after the write that it has
+awaited."""
 _MOST_THREADS: Final = 1_000
-"""Of so many threads, those written last, it is remembered which loops have written them."""
+"""The number of threads, the most recently written ones, whose writing event loops are remembered."""
 _BLOCKED: Final = 1.0
-"""Seconds after which a loop that does not turn counts as blocked."""
+"""Seconds after which a loop that does not iterate counts as blocked."""
 _PATIENCE: Final = 0.25
-"""Seconds after which somebody who waits looks whether the loop that is waited for still runs."""
+"""Seconds after which a waiter checks whether the loop that it waits for still runs."""
 _LAST_TRY = 5.0
-"""Seconds that a loop that is torn down may take for a write that it has cancelled."""
+"""Seconds that a loop that is shutting down may take for a write that it has cancelled."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(eq=False, slots=True)
 class _Write:
+    """A pending write."""
+
     thread_id: str
     loop: asyncio.AbstractEventLoop | None
-    """What brings it to its end; None for one of a thread."""
+    """The loop that runs the write; None if a thread runs it."""
     task: asyncio.Task[Any] | None = None
     over: Future[None] = field(default_factory=Future)
 
 
 class PendingWrites:
-    """The writes of one saver that are under way, in all threads and loops.
+    """The pending writes of one saver, in all threads and loops.
 
-    Without a lock: a generator that is collected as garbage may write a checkpoint at any time, also in the middle of this.
-    Whatever is done to the sets is one step.
+    It has no lock. A generator that is garbage-collected may write a checkpoint at any time, also in the middle of one of
+    these methods. So each change of the sets is one atomic operation.
     """
 
     broken = False
@@ -60,7 +63,7 @@ class PendingWrites:
     def begin(self, thread_id: str, loop: asyncio.AbstractEventLoop | None) -> _Write:
         """Count a write of a thread as begun."""
         if self._pid != os.getpid():
-            self._clear()  # a forked child: what the parent writes does not end here
+            self._clear()  # a forked child: the writes of the parent do not end in this process
         if loop is not None:
             loops = self._loops.pop(thread_id, set())
             loops.add(weakref.ref(loop, loops.discard))
@@ -71,17 +74,18 @@ class PendingWrites:
         self._writes.add(write)
         return write
 
-    def keep(self, write: _Write, task: asyncio.Task[Any]) -> None:
-        """A loop holds its tasks weakly, and of this one there may soon be nobody else who does."""
+    def hold_task(self, write: _Write, task: asyncio.Task[Any]) -> None:
+        """Keep a strong reference to the task of a write until it ends. A loop holds its tasks weakly, and soon no other
+        reference may be left."""
         write.task = task
-        _kept.add(task)
+        _held_tasks.add(task)
         task.add_done_callback(lambda _: self.end(write))
 
     def end(self, write: _Write) -> None:
-        """Count a write as finished, and wake those who wait for the thread to be quiet."""
+        """Count a write as finished, and wake all that wait for the thread to be quiet."""
         self._writes.discard(write)
         if write.task is not None:
-            _kept.discard(write.task)
+            _held_tasks.discard(write.task)
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             write.over.set_result(None)
 
@@ -95,29 +99,29 @@ class PendingWrites:
             self.end(write)
 
     def of(self, thread_id: str) -> list[_Write]:
-        """What is being written to a thread."""
+        """Return the pending writes of a thread."""
         if self._pid != os.getpid():
             self._clear()
         found = [write for write in self._writes.copy() if write.thread_id == thread_id]
         for write in found:
             if write.loop is not None and write.loop.is_closed():
-                self.end(write)  # nobody is left to do it
+                self.end(write)  # a closed loop cannot end the write itself
         return [write for write in found if not write.over.done()]
 
     def loops(self, thread_id: str) -> list[asyncio.AbstractEventLoop]:
-        """The loops that write, or have written, a thread, and run."""
+        """Return the loops that write the thread, or have written it, and are running."""
         alive = [reference() for reference in self._loops.get(thread_id, set()).copy()]
         return [loop for loop in alive if loop is not None and loop.is_running()]
 
 
-_kept: set[asyncio.Task[Any]] = set()
+_held_tasks: set[asyncio.Task[Any]] = set()
 
 
-async def insist(write: Callable[[], Awaitable[_T]]) -> _T:
-    """Await a write, and once more if it is cancelled, in place of what may be there of it.
+async def await_again_if_cancelled(write: Callable[[], Awaitable[_T]]) -> _T:
+    """Await a write. If it is cancelled, await it once more, in place of what the first attempt may have written.
 
-    A loop that is torn down (Ctrl-C) cancels every task once and then turns until all have ended. A write that gave up then
-    would take more away than itself: the next checkpoint refers to values that this one was to store.
+    A loop that is shutting down (Ctrl-C) cancels every task once, and then runs until all have ended. A write that gave up
+    then would lose more than itself: the next checkpoint refers to values that this one was to store.
     """
     try:
         return await write()
@@ -130,22 +134,22 @@ async def insist(write: Callable[[], Awaitable[_T]]) -> _T:
         return again.result()
 
 
-class _Look:
-    """A look at a thread, in each of the next turns of a loop: whether any write to it begins there."""
+class _LoopWatch:
+    """A watch over the next iterations of a loop, which sees whether a write to the thread begins there."""
 
-    def __init__(self, traffic: PendingWrites, thread_id: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._pending_writes, self._thread_id, self._loop = traffic, thread_id, loop
+    def __init__(self, pending: PendingWrites, thread_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._pending_writes, self._thread_id, self._loop = pending, thread_id, loop
         self.quiet = True
         self.over: Future[None] = Future()
-        with contextlib.suppress(RuntimeError):  # it has been closed in between
-            loop.call_soon_threadsafe(self._turn, _TURNS)
+        with contextlib.suppress(RuntimeError):  # the loop was closed in the meantime
+            loop.call_soon_threadsafe(self._iterate, _ITERATIONS)
 
-    def _turn(self, left: int) -> None:
+    def _iterate(self, left: int) -> None:
         if self._pending_writes.of(self._thread_id):
             self.quiet = False
             left = 0
         if left:
-            self._loop.call_soon(self._turn, left - 1)
+            self._loop.call_soon(self._iterate, left - 1)
         else:
             self.over.set_result(None)
 
@@ -154,54 +158,54 @@ class _Look:
 
 
 class WriteDrain:
-    """What to wait for until a thread is quiet; how to wait is up to the twins."""
+    """The futures to wait for until a thread is quiet. The sync and async twins of the saver decide how to wait."""
 
     def __init__(
         self,
-        traffic: PendingWrites,
+        pending: PendingWrites,
         thread_id: str,
         timeout: float | None,
         *,
         here: asyncio.AbstractEventLoop | None = None,
-        turning: asyncio.AbstractEventLoop | None = None,
+        running: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._pending_writes, self._thread_id = traffic, thread_id
+        self._pending_writes, self._thread_id = pending, thread_id
         self._here = here
-        """The loop that does not turn, because we are on it and block it."""
-        self._turning = (turning,)
-        """One that does, and on which a first write may be about to begin."""
+        """The loop that cannot iterate, because the caller is on it and blocks it."""
+        self._running_loop = (running,)
+        """A running loop, on which a first write may be about to begin."""
         self._deadline = float("inf") if timeout is None else time.monotonic() + timeout
         self.quiet = False
-        """The answer, when `waits` has ended."""
+        """Whether the thread is quiet, when `waits` has ended."""
 
     def waits(self) -> Iterator[tuple[list[Future[None]], float]]:
-        """Futures to wait for, and the seconds after which to go on all the same."""
-        traffic, thread_id = self._pending_writes, self._thread_id
+        """Yield futures to wait for, and the seconds after which to continue if none of them is done."""
+        pending, thread_id = self._pending_writes, self._thread_id
         while True:
             left = self._deadline - time.monotonic()
-            writes = traffic.of(thread_id)
+            writes = pending.of(thread_id)
             if writes:
                 if left <= 0 or any(write.loop is self._here is not None for write in writes):
                     return
                 yield [write.over for write in writes], min(left, _PATIENCE)
                 continue
-            # One write may be followed by the next, which has waited for it: LangGraph chains them. Let their loops turn.
-            loops = {*traffic.loops(thread_id), *self._turning} - {self._here}
-            looks = [_Look(traffic, thread_id, loop) for loop in loops if loop is not None]
+            # The next write may follow one that it has awaited: LangGraph chains them. Watch some iterations of their loops.
+            loops = {*pending.loops(thread_id), *self._running_loop} - {self._here}
+            watches = [_LoopWatch(pending, thread_id, loop) for loop in loops if loop is not None]
             began = time.monotonic()
-            while under_way := [look.over for look in looks if look.is_under_way()]:
+            while under_way := [watch.over for watch in watches if watch.is_under_way()]:
                 if time.monotonic() > self._deadline + _PATIENCE:
                     return
                 if time.monotonic() > began + _BLOCKED:
-                    break  # it is blocked, by whoever waits for us: it begins no write
+                    break  # the loop is blocked, by a caller that waits for this drain: it begins no write
                 yield under_way, _PATIENCE
-            self.quiet = all(look.quiet for look in looks) and not traffic.of(thread_id)
+            self.quiet = all(watch.quiet for watch in watches) and not pending.of(thread_id)
             if self.quiet or left <= 0:
                 return
 
 
 async def any_of(futures: list[Future[None]], patience: float) -> None:
-    """Until one of them is done. Cancelling it cancels none of them."""
+    """Wait until one of the futures is done, or for `patience` seconds. Cancelling the wait cancels none of them."""
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
 
@@ -210,7 +214,7 @@ async def any_of(futures: list[Future[None]], patience: float) -> None:
             woken.set_result(None)
 
     def over(_: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop of who waited has been closed
+        with contextlib.suppress(RuntimeError):  # the loop of the waiter was closed
             loop.call_soon_threadsafe(wake)
 
     for future in futures:

@@ -1,4 +1,4 @@
-"""`record_partial_ai_message`: one cut-off answer, written into a thread once."""
+"""`record_partial_ai_message`: writes one cut-off answer into a thread, once."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def record_partial_ai_message(
     *,
     cause: Cause = "stop",
 ) -> bool:
-    """Write what was received of a cut-off answer into a LangGraph thread, once. Returns whether it wrote.
+    """Write the received part of a cut-off answer into a LangGraph thread, once. Return whether it was written.
 
-    `target` is the compiled graph, or, where there is none at hand, its bare checkpointer; that one will do only for a state
-    with a plain `messages` channel and nothing else left to write, and raises `NoMessages` otherwise. `message` is what you
-    have of the answer: the chunks that arrived, added up, or a message of `RunJournal.transcript`. Its words are kept as
-    they are; tool calls, thoughts without a signature and ids that only the provider's own record has are not, since
-    nobody could send them back. Tool requests at the end of the thread that have no answer get one first, and nothing is
-    left to run.
+    `target` is the compiled graph, or its bare checkpointer where the graph is not available. The checkpointer suffices only
+    for a state with a plain `messages` channel and no other pending write; otherwise `NoMessages` is raised. `message` is
+    what you have of the answer: the sum of the chunks that arrived, or a message of `RunJournal.transcript`. Its words are
+    kept as they are. Its tool calls, thoughts without a signature, and ids that only the provider's own record has are
+    removed, since no program could send them back. Tool requests at the end of the thread that have no result get one first,
+    and no task is left to run.
 
-    It does nothing, and returns False, when the thread has a message of that id already, whole or partial, when there is
-    nothing to be seen in `message`, and when the thread waits for a human (a bare checkpointer knows of `interrupt`, but of
-    no breakpoint) or, as far as the journal of an attached graph knows, a run is going on. No other message is changed. An
-    attached graph does all of this by itself.
+    It does nothing and returns False in these cases: the thread has a message of that id already, whole or partial;
+    `message` has no visible content; the thread waits for a human (a bare checkpointer shows an `interrupt`, but no
+    breakpoint); or a run of the thread is running, as far as the journal of an attached graph shows. No other message is
+    changed. An attached graph does all of this by itself.
     """
     return context_without_run().run(run_sync, _record(target, _thread_of(config), _checked(message), cause))
 
@@ -68,7 +68,8 @@ async def arecord_partial_ai_message(
     *,
     cause: Cause = "stop",
 ) -> bool:
-    """Same as :func:`record_partial_ai_message`, without blocking the loop. Once begun, it is brought to its end."""
+    """Write as :func:`record_partial_ai_message` does, without blocking the loop. A write that has begun is completed even
+    if the caller is cancelled."""
     return await run_shielded(run_async(_record(target, _thread_of(config), _checked(message), cause)))
 
 
@@ -128,7 +129,7 @@ def _found(threads: GraphThreads, state: Any) -> list[Any]:
 
 
 def _thread(threads: GraphThreads, state: Any, ours: AIMessage) -> list[Any]:
-    """The messages of a thread; in a list without ids, ours is known by its words."""
+    """Return the messages of a thread. In a list without ids, our message is recognised by its words."""
     found = _found(threads, state)
     thread: list[Any] = list(as_messages(found))
     if threads.shape.form(found) != "messages":
@@ -137,7 +138,7 @@ def _thread(threads: GraphThreads, state: Any, ours: AIMessage) -> list[Any]:
 
 
 def _planned(thread: list[Any], ours: AIMessage, *, cause: str) -> list[Any]:
-    """What to add: the answers that are missing, then the message."""
+    """Return what to add before the message and the message itself: the missing results come first."""
     known = CallKnowledge(cause=cause)
     return plan(thread, [ours], lambda message, request: known, run_id="", applied=True).add
 
@@ -165,7 +166,7 @@ def _checked(message: Any) -> AIMessage:
 
 @dataclass(slots=True)
 class _Said:
-    """What a message says, in the form in which a stream is kept."""
+    """The content of a message, in the form in which a stream is kept."""
 
     content: Any
     calls: list[dict[str, Any]]

@@ -1,7 +1,8 @@
-"""Mending: a thread that has tool requests without results, also by another program, is answered before it is used again.
+"""Repair of a thread with tool requests that have no results, whichever program left them, before the thread is used again.
 
-Rule: a thread without open requests is read once and never written. One that has some is written through its graph, while
-nothing else works on it, and read again: what is not there then is reported, and never called whole.
+Rule: a thread without open requests is read once and never written. A thread with open requests is written through its
+graph, while no other settlement works on it, and read again. A result that is missing then is reported, and the thread does
+not count as repaired.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..messages.tool_evidence import Call
 from ..messages.tool_requests import Request
 from ..messages.tool_results import CallKnowledge
 from .graph_thread import CLEAR, GraphThreads, MessagesChannel
-from .repair_plan import Given, Mended, given_in, is_broken, mend, rewritten, wanted
+from .repair_plan import Given, RepairPlan, given_in, is_broken, open_in, plan_repair, rewritten
 from .supersteps import cleared, is_left
 
 if TYPE_CHECKING:
@@ -40,17 +41,17 @@ _REMEDY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mending:
-    """What was done. `problem`: why a request is still open, if one is."""
+class RepairResult:
+    """The result of a repair. `problem`: why a request is still open, if one is."""
 
     messages: tuple[Any, ...] = ()
     state: Any = None
-    """The state afterwards, if anything was written."""
+    """The state after the repair, if anything was written."""
     problem: str | None = None
 
 
-class Mender:
-    """Answers the open requests in the threads of one graph."""
+class Repairer:
+    """The repair of the threads of one graph."""
 
     def __init__(self, journal: RunJournal, threads: GraphThreads) -> None:
         self._journal = journal
@@ -58,8 +59,8 @@ class Mender:
         self._warned = False
 
     def broken(self, thread_id: str, inputs: Any) -> Effects[tuple[list[str], Any]]:
-        """The namespaces of a thread that have open requests which the new input does not answer itself; and its newest
-        checkpoint, where that was read. One read each."""
+        """Return the namespaces of a thread with open requests that the new input does not answer itself, and the newest
+        checkpoint of the thread, if it was read directly. Each namespace is read once."""
         found, first = [], None
         for namespace, shape in [("", self._threads.shape), *self._threads.inner.items()]:
             if shape.problem is None:
@@ -69,30 +70,31 @@ class Mender:
                     found.append(namespace)
         return found, first
 
-    def mend(self, thread_id: str, namespace: str = "", inputs: Any = None, state: Any = None) -> Effects[Mending]:
-        """Answer what is open in a thread, or in a namespace of it. `state` is its state, where that was just read."""
+    def repair(self, thread_id: str, namespace: str = "", inputs: Any = None, state: Any = None) -> Effects[RepairResult]:
+        """Add the missing results in a thread, or in a namespace of it. `state` is its state, if the caller has just read
+        it."""
         shape = self._threads.inner[namespace] if namespace else self._threads.shape
         if state is None:
             state = yield self._threads.read(thread_id, namespace)
         if not _is_broken(shape, state.values, inputs):
-            return Mending()
+            return RepairResult()
         if is_left(state):
             state = yield from cleared(self._threads, thread_id, namespace)
         found, given = shape.messages(state.values) or [], _given(inputs)
         thread = as_messages(found)
-        known = yield from self._known(thread_id, wanted(thread, given))
-        done = mend(thread, lambda message, request: known.get((message.id, str(request.id)), CallKnowledge()), given)
+        known = yield from self._known(thread_id, open_in(thread, given))
+        done = plan_repair(thread, lambda message, request: known.get((message.id, str(request.id)), CallKnowledge()), given)
         if not done.added and not done.moved and not done.named:
-            return Mending(state=state)
+            return RepairResult(state=state)
         step, problem = _step(shape, state.values, found, done)
         if problem is not None:
             self._warn(thread_id, problem)
-            return Mending(state=state, problem=problem)
+            return RepairResult(state=state, problem=problem)
         yield self._threads.write(thread_id, namespace, [step, CLEAR])
         before, state = state, (yield self._threads.read(thread_id, namespace))
         if not _is_kept(shape, state.values, thread, done, given):
             self._warn(thread_id, NOT_KEPT)
-            return Mending(state=state, problem=NOT_KEPT)
+            return RepairResult(state=state, problem=NOT_KEPT)
         logger.info(
             "repaired thread %s, which had tool requests without results: %d added, %d moved (checkpoint before: %s)",
             thread_id,
@@ -100,7 +102,7 @@ class Mender:
             done.moved,
             before.config["configurable"].get("checkpoint_id"),
         )
-        return Mending(messages=tuple(done.added), state=state)
+        return RepairResult(messages=tuple(done.added), state=state)
 
     def _known(self, thread_id: str, asked: Sequence[tuple[Any, Request]]) -> Effects[Mapping[Call, CallKnowledge]]:
         calls: list[Call] = [(message.id, str(request.id)) for message, request in asked]
@@ -128,13 +130,13 @@ def _is_broken(shape: MessagesChannel, values: Any, inputs: Any) -> bool:
         return False
     if inputs is None:
         return True
-    # Without a reducer, the messages of the input take the place of those in the thread.
+    # Without a reducer, the messages of the input replace those in the thread.
     replaces = shape.replaces_all and shape.function is None and _translate.input_messages(inputs) is not None
     return not replaces and is_broken(thread, _given(inputs))
 
 
-def _step(shape: MessagesChannel, values: Any, found: list[Any], done: Mended) -> tuple[Any, str | None]:
-    """The superstep that writes what is missing; or why there is none."""
+def _step(shape: MessagesChannel, values: Any, found: list[Any], done: RepairPlan) -> tuple[Any, str | None]:
+    """Return the superstep that writes the missing results, or why there is none."""
     problem = shape.unwritable(found, done.added)
     if problem is not None:
         return None, problem
@@ -146,8 +148,9 @@ def _step(shape: MessagesChannel, values: Any, found: list[Any], done: Mended) -
     return shape.rewrite(values, rewritten(found, done, write)), None
 
 
-def _is_kept(shape: MessagesChannel, values: Any, thread: list[Any], done: Mended, given: Given) -> bool:
-    """Whether the thread is as it should be. At its end a reducer has had its say; elsewhere every message is compared."""
+def _is_kept(shape: MessagesChannel, values: Any, thread: list[Any], done: RepairPlan, given: Given) -> bool:
+    """Return whether the thread holds what was written. Where all was added at the end, the reducer may have changed it;
+    elsewhere every message is compared."""
     kept = as_messages(shape.messages(values) or [])
     if is_broken(kept, given):
         return False

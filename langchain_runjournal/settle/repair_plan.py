@@ -1,8 +1,8 @@
-"""Pure: a thread that was broken before we saw it: which requests have no result, and where their answers go.
+"""Pure: the plan that repairs a thread: which requests have no result, and where their results go.
 
-Rule: providers take a request only with its results right behind it. So a missing result is put there and nowhere else, and
-every other message stays the object that it was, in its place. A result behind a later message of the user is moved to its
-request; one behind another agent's messages is left, because branches side by side write their threads so.
+Rule: providers accept a request only if its results follow directly. So a missing result is put there and nowhere else, and
+every other message stays the same object in its place. A result behind a later message of the user is moved to its request.
+A result behind the messages of another agent stays, because parallel branches write their threads in that order.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from ..messages.tool_results import CallKnowledge, answer
 
 _ALL: Final = "__remove_all__"
 _NO_ID: Final = frozenset({"", "None"})
-"""What the id of a result is read as that has none."""
+"""The values as which LangChain may load the id of a result that has none."""
 Ask = Callable[[Any, Request], CallKnowledge]
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the new input says of requests that are open: nothing about those is to be answered for it."""
+    """The part of a new input that concerns open requests: the requests that the input answers itself get no synthetic
+    result."""
 
     results: frozenset[str] = frozenset()
-    """The tool calls that it has results for."""
+    """The ids of the tool calls for which the input has results."""
     replaced: frozenset[str] = frozenset()
-    """The ids of messages that it replaces or removes."""
+    """The ids of the messages that the input replaces or removes."""
     says_more: bool = False
-    """Whether it holds more than results: then no further results of a batch will follow on their own."""
+    """Whether the input holds more than results. Then the program will not send further results of the same batch."""
     is_whole_thread: bool = False
-    """Whether it begins the thread anew."""
+    """Whether the input removes all messages of the thread first."""
 
 
 def given_in(messages: Iterable[Data]) -> Given:
-    """What an input says, by its messages as LangChain's dicts."""
+    """Return what an input says of open requests, by its messages as LangChain's dicts."""
     found = [(one["type"], one["data"]) for one in messages]
     return Given(
         results=frozenset(str(data.get("tool_call_id")) for kind, data in found if kind == "tool"),
@@ -51,38 +52,38 @@ def given_in(messages: Iterable[Data]) -> Given:
 
 
 @dataclass(slots=True)
-class Mended:
-    """A thread with its answers: places of the old one, and new messages between them."""
+class RepairPlan:
+    """A repaired thread: the places of its old messages, and new messages between them."""
 
     order: list[Any] = field(default_factory=list)
-    """An int is the place that the message had, anything else is new."""
+    """The repaired thread. An int is the place that the message had; anything else is a new message."""
     added: list[Any] = field(default_factory=list)
     moved: int = 0
     named: int = 0
-    """How many messages have got ids for calls, or for results, that had none."""
+    """The number of messages whose calls or results had no ids and got some."""
     at_end: bool = True
-    """Whether nothing changes but for what is added at the end."""
+    """Whether the plan only adds messages at the end."""
 
 
 def is_broken(thread: Sequence[Any], given: Given | None = None) -> bool:
-    """Whether a provider would refuse the thread for a request without its results."""
-    return not is_whole(thread) and bool(_wounds(thread, with_ids(thread), given or Given()))
+    """Return whether a provider would refuse the thread because a request has no results."""
+    return not is_whole(thread) and bool(_open_places(thread, with_ids(thread), given or Given()))
 
 
-def wanted(thread: Sequence[Any], given: Given | None = None) -> list[tuple[Any, Request]]:
-    """The requests without a result, each with its message."""
-    found = _wounds(thread, with_ids(thread), given or Given())
+def open_in(thread: Sequence[Any], given: Given | None = None) -> list[tuple[Any, Request]]:
+    """Return the requests without a result, each with its message."""
+    found = _open_places(thread, with_ids(thread), given or Given())
     return [(thread[place], request) for place, (missing, _) in found.items() for request in missing]
 
 
-def mend(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> Mended:
-    """The thread with every request answered, right behind it, and every request with an id."""
+def plan_repair(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> RepairPlan:
+    """Return the thread with a result directly behind every request, and with an id for every request."""
     old, thread = thread, with_ids(thread)
-    wounds = _wounds(old, thread, given or Given())
-    moves = {place for _, displaced in wounds.values() for place in displaced}
+    broken = _open_places(old, thread, given or Given())
+    moves = {place for _, displaced in broken.values() for place in displaced}
     behind: dict[int, list[Any]] = {}
-    done = Mended(moved=len(moves))
-    for place, (missing, displaced) in wounds.items():
+    done = RepairPlan(moved=len(moves))
+    for place, (missing, displaced) in broken.items():
         last = place
         while last + 1 < len(thread) and is_tool(thread[last + 1]) and last + 1 not in moves:
             last += 1
@@ -101,15 +102,17 @@ def mend(thread: Sequence[Any], ask: Ask, given: Given | None = None) -> Mended:
 
 
 def _stale(thread: Sequence[Any], moves: set[int]) -> set[int]:
-    """The synthetic results whose real ones are moved to their place: a provider takes one result for a request."""
+    """Return the places of synthetic results whose real results move there: a provider accepts one result for a request."""
     moved = {thread[place].tool_call_id for place in moves}
     copies = walk(thread).duplicates if moved else ()
     return {at for at in copies if origin_of(thread[at]) == "synthetic" and thread[at].tool_call_id in moved}
 
 
-def _wounds(old: Sequence[Any], thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request], list[int]]]:
-    """By the place of their message: the requests without a result, and the places of results that came too late. A message
-    that had calls without ids is there in any case. `old` is the thread without the ids that were made."""
+def _open_places(old: Sequence[Any], thread: Sequence[Any], given: Given) -> dict[int, tuple[list[Request], list[int]]]:
+    """Return, by the place of their message, the requests without a result and the places of results that came too late.
+
+    A message whose calls had no ids is always in it. `old` is the thread without the generated ids.
+    """
     found: dict[int, tuple[list[Request], list[int]]] = {}
     if given.is_whole_thread:
         return found
@@ -122,11 +125,11 @@ def _wounds(old: Sequence[Any], thread: Sequence[Any], given: Given) -> dict[int
         missing = [
             slot.request
             for slot in slots
-            # What has no name reaches no provider as a request; its answer would stand alone.
+            # A request without a name reaches no provider, so its result would stand alone.
             if slot.result is None and slot.request.id and slot.request.name and slot.request.id not in answered
         ]
         if is_answered and not given.says_more:
-            missing = []  # who sends the results of a batch one by one sends the others next
+            missing = []  # a program that sends the results of a batch one by one sends the others next
         displaced = [
             slot.result
             for slot in slots
@@ -138,12 +141,12 @@ def _wounds(old: Sequence[Any], thread: Sequence[Any], given: Given) -> dict[int
 
 
 def _in_blocks(thread: Sequence[Any]) -> frozenset[str]:
-    """The calls whose results are blocks of a user's message, as Anthropic's API has them."""
+    """Return the calls whose results are blocks of a user's message, as in Anthropic's API."""
     blocks = [block for one in thread if one.type == "human" and isinstance(one.content, list) for block in one.content]
     results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
     return frozenset(str(block.get("tool_use_id")) for block in results)
 
 
-def rewritten(found: Sequence[Any], done: Mended, write: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
-    """The list as it is to stand there: the old elements themselves, and what `write` makes of new messages."""
+def rewritten(found: Sequence[Any], done: RepairPlan, write: Callable[[Sequence[Any]], Sequence[Any]]) -> list[Any]:
+    """Return the repaired list: the old elements themselves, and new messages in the form that `write` gives them."""
     return [found[one] if isinstance(one, int) else write([one])[0] for one in done.order]

@@ -1,4 +1,4 @@
-"""Where a run that was cut off can be taken up again, and what does so for those that were killed."""
+"""The checkpoint at which a run that was cut off can be resumed, and the recovery of killed runs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from ..journal.run_journal import RunJournal
-    from .schedule import SettlementSchedule
+    from .recovery import Recovery
 
 RESUME: Final = "__runjournal_resume"
-"""In ``config["configurable"]``: the id of the checkpoint that a run of the outermost graph goes on from, shown to it by
-`JournalSaver` as the newest of its thread. With ``checkpoint_id`` instead, LangGraph would run the whole interrupted step
-again, tools that have finished included. The two underscores in front keep it out of the metadata that LangGraph stores."""
+"""The key in ``config["configurable"]`` for the id of the checkpoint from which a run of the outermost graph resumes.
+
+`JournalSaver` shows that checkpoint to the run as the newest of its thread. With ``checkpoint_id`` instead, LangGraph would
+run the whole interrupted superstep again, including the tools that have finished. Because of the two leading underscores,
+LangGraph does not store the key in its metadata.
+"""
 
 
-TAKES_UP: Final = "__runjournal_takes_up"
-"""In the same place: the id of the run that is taken up."""
+RESUMED_RUN: Final = "__runjournal_takes_up"
+"""The key in the same dict for the id of the run that is resumed."""
 
 
 def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
-    """The config that goes on where the run was cut off, before anything was settled."""
+    """Return the config that resumes a run where it was cut off, at the checkpoint before any settlement."""
     if run.thread_id is None:
         raise NothingToResume(run_id=run.run_id, reason="it has no thread")
     if run.status == RunStatus.COMPLETED:
@@ -41,18 +44,18 @@ def resume_config(run: Run, events: Iterable[Event]) -> RunnableConfig:
         elif event.kind == "run.settled":
             touched = touched or event.data.get("outcome") == "settled"
             before = before or event.data.get("before")
-    # The checkpoint of an earlier run does not hold what this one was given. Only of attached graphs is that known.
+    # The checkpoint of an earlier run does not hold the input of this one. The journal knows that only of attached graphs.
     missing = given and not applied and GRAPH in run.metadata
     if missing or (touched and before is None):
         raise NothingToResume(run_id=run.run_id, reason="it ended before its first checkpoint was written")
-    configurable: dict[str, Any] = {"thread_id": run.thread_id, TAKES_UP: run.run_id}
+    configurable: dict[str, Any] = {"thread_id": run.thread_id, RESUMED_RUN: run.run_id}
     if before is not None:
         configurable[RESUME] = before
     return {"configurable": configurable}
 
 
-def turns_of(journal: RunJournal, graph: Any) -> SettlementSchedule:
-    """What settles the runs of a graph. Looked up late: LangGraph takes half a second to import."""
-    from . import schedule as _turns
+def recovery_of(journal: RunJournal, graph: Any) -> Recovery:
+    """Return the recovery of the runs of a graph. The import is late: LangGraph takes half a second to import."""
+    from . import recovery as _recovery
 
-    return _turns.turns_of(journal, graph)
+    return _recovery.recovery_of(journal, graph)

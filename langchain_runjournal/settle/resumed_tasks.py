@@ -1,8 +1,8 @@
-"""What earlier runs said in tasks that a run took up: a task may span several runs.
+"""The messages that earlier runs said in a task that a later run resumed: one task may span several runs.
 
-Rule: LangGraph gives a task that is taken up the id that it had, and a graph inside of it goes on where it was. What was
-said there before is in the state of that inner graph, and in no other thread until the task ends. A task that began anew has
-nothing in such a state: its earlier words count for nothing.
+Rule: LangGraph gives a resumed task the id that it had, and an inner graph in that task resumes from its own state. The
+earlier messages are in the state of that inner graph, and in no other thread until the task ends. A task that started again
+from the beginning has nothing in such a state, so its earlier messages do not count.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
     from .graph_thread import GraphThreads
 
 _RUNS_BACK: Final = 50
-"""How many runs of a thread are searched for the beginning of a task."""
+"""The number of runs of a thread that are searched for the beginning of a task."""
 
 
-def about_run(
+def evidence_of(
     journal: RunJournal, threads: GraphThreads, run: Run, events: Sequence[Event], reason: str, *, late: bool = False
 ) -> Effects[SettlementEvidence]:
-    """What a run said, by its events, with what earlier runs said in tasks that it took up.
+    """Return the evidence about a run: its own events, and the messages of earlier runs in tasks that it resumed.
 
-    `late`: see `SettlementEvidence`."""
-    about = SettlementEvidence(run, str(run.thread_id), events, reason, late=late)
-    about.read((yield from said_before(journal, threads, run, events)))
-    about.read(_transcript.said(run.run_id, events, reason))
-    return about
+    `late`: see `SettlementEvidence`.
+    """
+    evidence = SettlementEvidence(run, str(run.thread_id), events, reason, late=late)
+    evidence.read((yield from earlier_messages(journal, threads, run, events)))
+    evidence.read(_transcript.said(run.run_id, events, reason))
+    return evidence
 
 
-def said_before(
+def earlier_messages(
     journal: RunJournal, threads: GraphThreads, run: Run, events: Sequence[Event]
 ) -> Effects[list[_transcript.Said]]:
-    """The messages of earlier runs that stand in a graph inside of a task which this run took up, in order."""
-    told = [event for event in events if event.kind != DELTA]
-    tasks = {event.data["task"] for event in told if "task" in event.data}
-    if not tasks or run.thread_id is None or any(event.kind == "llm.human.input" for event in told):
+    """Return the messages of earlier runs that stand in an inner graph of a task which this run resumed, in order."""
+    recorded = [event for event in events if event.kind != DELTA]
+    tasks = {event.data["task"] for event in recorded if "task" in event.data}
+    if not tasks or run.thread_id is None or any(event.kind == "llm.human.input" for event in recorded):
         return []
     found: list[_transcript.Said] = []
     inner: dict[str, set[str]] = {}
@@ -57,7 +58,7 @@ def said_before(
             if one.task is None or one.task.id not in tasks or not one.graph:
                 continue
             if one.graph not in inner:
-                inner[one.graph] = yield from _held(threads, run.thread_id, one.graph)
+                inner[one.graph] = yield from _ids_in_inner_graph(threads, run.thread_id, one.graph)
             if one.message["data"].get("id") in inner[one.graph]:
                 kept.append(one)
         found = kept + found
@@ -66,11 +67,11 @@ def said_before(
     return found
 
 
-def _held(threads: GraphThreads, thread_id: str, namespace: str) -> Effects[set[str]]:
-    """The ids of the messages in the state of a graph inside of a task."""
+def _ids_in_inner_graph(threads: GraphThreads, thread_id: str, namespace: str) -> Effects[set[str]]:
+    """Return the ids of the messages in the state of an inner graph."""
     try:
         state: Any = yield threads.read(thread_id, namespace)
     except ValueError:
-        return set()  # LangGraph does not find a graph that a node calls by itself
+        return set()  # LangGraph does not find a graph that a node calls directly
     messages = threads.shape.messages(state.values) or []
     return {one.id for one in messages if getattr(one, "id", None)}

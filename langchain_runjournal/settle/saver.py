@@ -1,7 +1,8 @@
 """`JournalSaver`: a LangGraph checkpointer around another one, whose checkpoints never get ahead of the journal.
 
-Rule: what is stored, and what is read, is the inner saver's business. Added is only *when* it is written (after the journal
-is durable, and to the end, whoever was cancelled), and that a settlement can wait until nothing is being written any more.
+Rule: the inner saver decides what is stored and what is read. `JournalSaver` adds only *when* a checkpoint is written (after
+the journal is durable, and completely, even if the caller is cancelled), and lets a settlement wait until no write is
+pending.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import copy
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import lru_cache, partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -24,8 +24,9 @@ from ..common.twins import run_async, run_sync
 from ..errors import InvalidArgument
 from ..journal.run_journal import RunJournal
 from .fence import ready_to_write
-from .pending_writes import PendingWrites, WriteDrain, any_of, insist
+from .pending_writes import PendingWrites, WriteDrain, any_of, await_again_if_cancelled
 from .resume import RESUME
+from .saver_class import class_around
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -38,20 +39,23 @@ _T = TypeVar("_T")
 
 
 class JournalSaver(BaseCheckpointSaver[Any]):
-    """Use it wherever the inner saver would go: ``builder.compile(checkpointer=JournalSaver(saver, journal))``.
+    """A LangGraph checkpointer that stands in the place of another one, its inner saver.
 
-    Before a checkpoint is written, all that the journal was given is durable; if the journal cannot be written, that is
-    logged and the checkpoint is written all the same. A write that has begun is brought to its end, also if who awaits it
-    is cancelled, any number of times. It has the methods that the inner saver has, and its other attributes (`setup`,
-    `conn`); what is read is what the inner saver reads, unless the config asks for a place to go on from (`RESUME`).
+    For example, ``builder.compile(checkpointer=JournalSaver(saver, journal))``.
 
-    `delete_runs`: `delete_thread` deletes the thread's runs from the journal as well, first; it raises `RunAtWork`, and
-    deletes nothing, while one of them is running. With False it deletes only checkpoints, and the journal keeps the text.
+    Before a checkpoint is written, everything that was appended to the journal is made durable. If the journal cannot be
+    written, that is logged and the checkpoint is written all the same. A write that has begun is completed, even if the task
+    that awaits it is cancelled any number of times. `JournalSaver` has the methods of the inner saver, and its other
+    attributes (`setup`, `conn`). It reads what the inner saver reads, unless the config asks to resume from a checkpoint
+    (`RESUME`).
+
+    `delete_runs`: `delete_thread` first deletes the thread's runs from the journal; it raises `RunAtWork`, and deletes
+    nothing, while one of them is running. With False it deletes only checkpoints, and the journal keeps the text.
     """
 
     journal: RunJournal
     saver: BaseCheckpointSaver[Any]
-    """The saver around which this one is. What is written to it directly, nobody here knows of."""
+    """The inner saver. Writes that bypass `JournalSaver` are not counted as pending."""
     delete_runs: bool
     """Whether `delete_thread` deletes the thread's runs as well."""
     _pending_writes: PendingWrites
@@ -59,7 +63,7 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     _apath: bool
 
     def __new__(cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, *, delete_runs: bool = True) -> Self:
-        """Around a saver that writes to the same journal already, it is that one."""
+        """Return the given saver itself if it is a `JournalSaver` for the same journal already."""
         if not isinstance(journal, RunJournal):
             raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
         if not isinstance(saver, BaseCheckpointSaver):
@@ -74,21 +78,22 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         return cls._around(saver, journal, PendingWrites(), delete_runs)
 
     def __init__(self, saver: BaseCheckpointSaver[Any], journal: RunJournal, *, delete_runs: bool = True) -> None:
-        # `__new__` has done it. It may have given back one that is in use, which must stay as it is.
+        # `__new__` has set all attributes. It may have returned a saver that is in use, which must not change.
         pass
 
     @classmethod
     def _around(
-        cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, traffic: PendingWrites, delete_runs: bool
+        cls, saver: BaseCheckpointSaver[Any], journal: RunJournal, pending: PendingWrites, delete_runs: bool
     ) -> Self:
         inner: Any = type(saver)
-        new: Self = object.__new__(_class_around(cls.__dict__.get("_plain", cls), inner))
-        new.saver, new.journal, new._pending_writes, new.delete_runs = saver, journal, traffic, delete_runs
+        new: Self = object.__new__(class_around(cls.__dict__.get("_plain", cls), inner, JournalSaver))
+        new.saver, new.journal, new._pending_writes, new.delete_runs = saver, journal, pending, delete_runs
         return new
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached for what is not here: `setup`, `conn`, `loop` and whatever else the inner saver has for its users.
-        if name in ("saver", "journal", "_traffic", "delete_runs"):
+        # Python calls this only for names that `JournalSaver` lacks: `setup`, `conn`, `loop` and other attributes of the
+        # inner saver.
+        if name in ("saver", "journal", "_pending_writes", "delete_runs"):
             raise AttributeError(name)
         return getattr(self.saver, name)
 
@@ -110,31 +115,31 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
-        """The inner saver's, after a flush of the journal. Raises `CheckpointFenced` if another process has the run."""
+        """Flush the journal, then call the inner saver. Raise `CheckpointFenced` if another process has claimed the run."""
         with self._pending_writes.write(_thread(config)):
-            self._based(config)
+            self._record_base(config)
             self._flush(config)
             stored = self.saver.put(config, checkpoint, metadata, new_versions)
-            self._applied(config, checkpoint, metadata)
+            self._record_checkpoint(config, checkpoint, metadata)
         return stored
 
     async def aput(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
-        """Same as :meth:`put`, in a task of its own: cancelling this leaves the write to go on."""
+        """Do the same as :meth:`put`, in a task of its own, which continues if this call is cancelled."""
 
         async def write() -> RunnableConfig:
             stored = await self.saver.aput(config, checkpoint, metadata, new_versions)
-            self._applied(config, checkpoint, metadata)
+            self._record_checkpoint(config, checkpoint, metadata)
             return stored
 
-        self._based(config)
-        return await self._to_its_end(config, write)
+        self._record_base(config)
+        return await self._run_shielded(config, write)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """The inner saver's, after a flush of the journal. Raises `CheckpointFenced` if another process has the run."""
+        """Flush the journal, then call the inner saver. Raise `CheckpointFenced` if another process has claimed the run."""
         path = (task_path,) if self._path else ()
         with self._pending_writes.write(_thread(config)):
             self._flush(config)
@@ -143,49 +148,49 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Same as :meth:`put_writes`, in a task of its own: cancelling this leaves the write to go on."""
+        """Do the same as :meth:`put_writes`, in a task of its own, which continues if this call is cancelled."""
         path = (task_path,) if self._apath else ()
-        await self._to_its_end(config, lambda: self.saver.aput_writes(config, writes, task_id, *path))
+        await self._run_shielded(config, lambda: self.saver.aput_writes(config, writes, task_id, *path))
 
-    async def _to_its_end(self, config: RunnableConfig, write: Callable[[], Awaitable[_T]]) -> _T:
+    async def _run_shielded(self, config: RunnableConfig, write: Callable[[], Awaitable[_T]]) -> _T:
         loop = asyncio.get_running_loop()
         thread_id = _thread(config)
 
-        async def run_shielded() -> tuple[_T | None, Exception | None]:
+        async def flush_and_write() -> tuple[_T | None, Exception | None]:
             try:
                 try:
                     await self._aflush(config)
-                except asyncio.CancelledError:  # see `insist`
+                except asyncio.CancelledError:  # the loop is shutting down, see `await_again_if_cancelled`
                     self._flush(config)
-                return await insist(write), None
-            except Exception as exc:  # noqa: BLE001 - raised below; or logged, if nobody is there any more
+                return await await_again_if_cancelled(write), None
+            except Exception as exc:  # noqa: BLE001 - raised below, or logged if no call awaits the write any more
                 return None, exc
 
-        under_way = self._pending_writes.begin(thread_id, loop)
-        task = loop.create_task(run_shielded())
-        self._pending_writes.keep(under_way, task)
+        write_entry = self._pending_writes.begin(thread_id, loop)
+        task = loop.create_task(flush_and_write())
+        self._pending_writes.hold_task(write_entry, task)
         try:
             value, error = await asyncio.shield(task)
         except BaseException:
-            task.add_done_callback(partial(_tell_of_failure, thread_id))
+            task.add_done_callback(partial(_log_failure, thread_id))
             raise
         if error is not None:
             try:
                 raise error
             finally:
-                del error, task  # they hold this frame, and this frame them
+                del error, task  # break the reference cycle between this frame and the exception
         return cast("_T", value)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """The inner saver's, after the thread's runs have been deleted from the journal (see `delete_runs`)."""
+        """Delete the thread's runs from the journal (see `delete_runs`), then call the inner saver."""
         if self.delete_runs:
             self.journal.delete(thread_id=str(thread_id))
         self.saver.delete_thread(thread_id)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Same as :meth:`delete_thread`, without blocking the loop."""
+        """Do the same as :meth:`delete_thread`, without blocking the loop."""
         if self.delete_runs:
             await self.journal.adelete(thread_id=str(thread_id))
         await self.saver.adelete_thread(thread_id)
@@ -193,18 +198,18 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     # --- the journal --------------------------------------------------------------------------------------------------
 
     def _flush(self, config: RunnableConfig) -> None:
-        run_sync(ready_to_write(self, _thread(config), config, self._told))
+        run_sync(ready_to_write(self, _thread(config), config, self._report))
 
     async def _aflush(self, config: RunnableConfig) -> None:
-        await run_async(ready_to_write(self, _thread(config), config, self._told))
+        await run_async(ready_to_write(self, _thread(config), config, self._report))
 
-    def _told(self, problem: Exception | None) -> None:
+    def _report(self, problem: Exception | None) -> None:
         if problem is not None and not self._pending_writes.broken:
             logger.warning("checkpoints are written ahead of their journal, which cannot be written: %s", problem)
         self._pending_writes.broken = problem is not None
 
-    def _based(self, config: RunnableConfig) -> None:
-        """Tell the journal behind which checkpoint a run of the outermost graph begins to write."""
+    def _record_base(self, config: RunnableConfig) -> None:
+        """Record the checkpoint behind which a run of the outermost graph begins to write."""
         try:
             asked = config["configurable"]
             if not asked.get("checkpoint_ns"):
@@ -212,10 +217,11 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         except Exception:
             logger.exception("could not report a checkpoint to the journal")
 
-    def _applied(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
-        """Tell the journal that a checkpoint of the outermost graph is stored, and what tasks gave is in its state now.
+    def _record_checkpoint(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
+        """Record that a checkpoint of the outermost graph is stored, and whether its state holds the writes of tasks.
 
-        LangGraph applies the writes of all tasks of a superstep at once: the checkpoint "loop" of step N holds them all.
+        LangGraph applies the writes of all tasks of a superstep at once: the checkpoint "loop" of superstep N holds them
+        all.
         """
         try:
             if config["configurable"].get("checkpoint_ns"):
@@ -228,12 +234,14 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             logger.exception("could not report a checkpoint to the journal")
 
     def is_same(self, other: object) -> bool:
-        """Whether both are one to its users: LangGraph makes copies of its own."""
+        """Return whether two savers count as the same one: LangGraph makes copies of its own."""
         return isinstance(other, JournalSaver) and self._pending_writes is other._pending_writes
 
     def drained(self, thread_id: str, timeout: float | None) -> bool:
-        """Wait until nothing is being written to a thread by this saver, or about to be: True. False after `timeout`
-        seconds, and at once where waiting would be in vain: on the thread of the event loop that has to do the writing.
+        """Wait until no write of this saver to a thread is pending or about to begin. Return True then.
+
+        Return False after `timeout` seconds, and at once where waiting would deadlock: on the thread of the event loop that
+        has to do the write.
         """
         drain = WriteDrain(self._pending_writes, str(thread_id), seconds("timeout", timeout), here=current_loop())
         for futures, patience in drain.waits():
@@ -241,9 +249,9 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         return drain.quiet
 
     async def adrained(self, thread_id: str, timeout: float | None) -> bool:
-        """Same as :meth:`drained`, without blocking the loop. The writes may be those of any loop or thread."""
+        """Do the same as :meth:`drained`, without blocking the loop. The writes may be those of any loop or thread."""
         drain = WriteDrain(
-            self._pending_writes, str(thread_id), seconds("timeout", timeout), turning=asyncio.get_running_loop()
+            self._pending_writes, str(thread_id), seconds("timeout", timeout), running=asyncio.get_running_loop()
         )
         for futures, patience in drain.waits():
             await any_of(futures, patience)
@@ -252,33 +260,33 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, config: RunnableConfig) -> Checkpoint | None:
-        """The inner saver's."""
+        """Read from the inner saver."""
         return self.saver.get(_place(config))
 
     async def aget(self, config: RunnableConfig) -> Checkpoint | None:
-        """The inner saver's."""
+        """Read from the inner saver."""
         return await self.saver.aget(_place(config))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The inner saver's; with `RESUME` in the config, the one that is asked for."""
-        read = self._read(config)
-        return read if read is not None else self._resumed(config, self.saver.get_tuple(_place(config)))
+        """Read from the inner saver. With `RESUME` in the config, read the checkpoint that it names."""
+        read = self._take_read(config)
+        return read if read is not None else self._record_resume(config, self.saver.get_tuple(_place(config)))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The inner saver's; with `RESUME` in the config, the one that is asked for."""
-        read = self._read(config)
-        return read if read is not None else self._resumed(config, await self.saver.aget_tuple(_place(config)))
+        """Read from the inner saver. With `RESUME` in the config, read the checkpoint that it names."""
+        read = self._take_read(config)
+        return read if read is not None else self._record_resume(config, await self.saver.aget_tuple(_place(config)))
 
-    def _read(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The newest checkpoint, if it was read for the run that begins here, and by this very saver."""
+    def _take_read(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the newest checkpoint, if this saver has just read it for the run that begins here."""
         asked, thread_id = config.get("configurable") or {}, _thread(config)
         if any(asked.get(key) for key in ("checkpoint_ns", "checkpoint_id", RESUME)):
             return None
         found: CheckpointTuple | None = recorder_of(self.journal).take_read(self, thread_id)
         return found
 
-    def _resumed(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
-        """Tell the journal if a run goes on from a checkpoint that it has asked for."""
+    def _record_resume(self, config: RunnableConfig, found: CheckpointTuple | None) -> CheckpointTuple | None:
+        """Record that a run resumes from the checkpoint that its config asks for."""
         try:
             if found is not None and _place(config) is not config:
                 recorder_of(self.journal).checkpoint(self, _thread(config), "resumed", config["configurable"][RESUME])
@@ -287,82 +295,13 @@ class JournalSaver(BaseCheckpointSaver[Any]):
         return found
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
-        """The same around the inner saver's. LangGraph makes one for each run, so all of them count as this one."""
+        """Wrap the inner saver's copy. LangGraph makes one for each run, so all copies count as this saver."""
         inner = self.saver.with_allowlist(extra_allowlist)
         return self if inner is self.saver else self._around(inner, self.journal, self._pending_writes, self.delete_runs)
 
 
-# --- the class for a saver ----------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=64)
-def _class_around(plain: type[Any], inner: type[Any]) -> type[Any]:
-    """A class that has what the inner one has: LangGraph and others look which methods a saver's class overrides."""
-    members: dict[str, Any] = {
-        "__module__": plain.__module__,
-        "__qualname__": plain.__qualname__,
-        "__doc__": plain.__doc__,
-        "_plain": plain,
-        "_path": _names_path(inner.put_writes),
-        "_apath": _names_path(inner.aput_writes),
-    }
-    for name in dir(BaseCheckpointSaver):
-        base, theirs = getattr(BaseCheckpointSaver, name), getattr(inner, name)
-        if name.startswith("_") or name == "with_allowlist":
-            continue
-        if not callable(base):
-            members[name] = _attribute(name)
-        elif theirs is base:
-            members[name] = base  # it derives it from others, which are ours, or cannot do it
-        elif name not in JournalSaver.__dict__:
-            members[name] = _forward(name, theirs)
-    for name in ("__enter__", "__exit__", "__aenter__", "__aexit__"):
-        if hasattr(inner, name):
-            members[name] = _enter(name) if "enter" in name else _forward(name, getattr(inner, name))
-    return type(plain.__name__, (plain,), members)
-
-
-def _names_path(put_writes: Callable[..., Any]) -> bool:
-    """Whether a saver takes the path of a task, by the rule that LangGraph goes by. Older ones do not."""
-    return "task_path" in inspect.signature(put_writes).parameters
-
-
-def _attribute(name: str) -> Any:
-    def get(self: JournalSaver) -> Any:
-        return getattr(self.saver, name)
-
-    def set(self: JournalSaver, value: Any) -> None:
-        setattr(self.saver, name, value)
-
-    return property(get, set)
-
-
-def _forward(name: str, theirs: Callable[..., Any]) -> Any:
-    @wraps(theirs)
-    def forward(self: JournalSaver, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self.saver, name)(*args, **kwargs)
-
-    @wraps(theirs)
-    async def aforward(self: JournalSaver, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.saver, name)(*args, **kwargs)
-
-    return aforward if inspect.iscoroutinefunction(theirs) else forward
-
-
-def _enter(name: str) -> Any:
-    def enter(self: JournalSaver) -> JournalSaver:
-        getattr(self.saver, name)()
-        return self
-
-    async def aenter(self: JournalSaver) -> JournalSaver:
-        await getattr(self.saver, name)()
-        return self
-
-    return aenter if name == "__aenter__" else enter
-
-
-def _tell_of_failure(thread_id: str, task: asyncio.Task[tuple[Any, Exception | None]]) -> None:
-    """Of a write for which nobody waits any more."""
+def _log_failure(thread_id: str, task: asyncio.Task[tuple[Any, Exception | None]]) -> None:
+    """Log the failure of a write that no call awaits any more."""
     if task.cancelled():
         logger.warning("a checkpoint of thread %s may be incomplete: its event loop ended before the write did", thread_id)
         return
@@ -379,7 +318,7 @@ def _thread(config: RunnableConfig) -> str:
 
 
 def _place(config: RunnableConfig) -> RunnableConfig:
-    """The config, or one that names the checkpoint which it asks to go on from."""
+    """Return the config. If it asks to resume from a checkpoint, return one that names that checkpoint."""
     asked = config.get("configurable") or {}
     if not asked.get(RESUME) or asked.get("checkpoint_ns") or asked.get("checkpoint_id"):
         return config
@@ -390,7 +329,7 @@ def _place(config: RunnableConfig) -> RunnableConfig:
 
 
 def _expected(given: Any) -> str:
-    """What to give instead."""
+    """Return what to pass instead of this value."""
     if given is None or isinstance(given, bool):
         return "a LangGraph checkpointer, such as InMemorySaver() (True, False and None only say which one to use)"
     if not isinstance(given, type) and (hasattr(given, "__enter__") or hasattr(given, "__aenter__")):

@@ -1,6 +1,6 @@
-"""How a thread is written: which supersteps there are, and that tasks which are left over come first.
+"""The supersteps that write a thread. Tasks that are left over are applied first.
 
-Rule: what finished tasks have written becomes part of the thread before anything is missed in it.
+Rule: what finished tasks have written becomes part of the thread before any message counts as missing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .inapplicable_step import is_inapplicable
 
 
 def cleared(threads: GraphThreads, thread_id: str, namespace: str = "") -> Effects[Any]:
-    """The state of a thread when what its finished tasks have written is part of it, and the others are dropped.
+    """Return the state of a thread after applying what its finished tasks have written and dropping the other tasks.
 
-    Before anything is decided: a task that nobody could stop may have given something since the state was read, and that
-    becomes part of the thread now. What it gives from here on does not.
+    This happens before any decision. A task that could not be stopped may have written something since the state was read,
+    and that becomes part of the thread now. What it writes later does not.
 
-    Where what they have written cannot be applied, it is dropped, as LangGraph does with the next message. Their messages
-    then come from the journal.
+    If the writes of the finished tasks cannot be applied, they are dropped, as LangGraph does with the next message. Their
+    messages then come from the journal.
     """
     try:
         yield threads.write(thread_id, namespace, [CLEAR])
@@ -35,7 +35,10 @@ def cleared(threads: GraphThreads, thread_id: str, namespace: str = "") -> Effec
 def supersteps(
     shape: MessagesChannel, values: Any, add: Sequence[Any], insert: Mapping[int, Sequence[Any]] | None = None
 ) -> list[Any]:
-    """Ours, and then nothing may be left to run. What is inserted goes first, alone: the list is written anew with it."""
+    """Return the supersteps that write our messages, after which no task is left to run.
+
+    Messages to insert are written first, in a superstep of their own that rewrites the list.
+    """
     if insert:
         whole: list[Any] = []
         for place, one in enumerate(found := shape.messages(values) or []):
@@ -45,5 +48,6 @@ def supersteps(
 
 
 def is_left(state: Any) -> bool:
-    """Whether tasks are left over: to be run, or finished and not yet part of the thread."""
+    """Return whether tasks are left over: tasks that have not run, or that have finished and are not yet part of the
+    thread."""
     return bool(state.next or state.tasks)

@@ -1,23 +1,26 @@
-"""One settlement of a thread at a time: among the tasks and threads of a process, and among all processes on one store.
+"""The hold on a thread: one settlement at a time, among the tasks and threads of a process and among all processes on one
+store.
 
-The ownership of a run cannot do this. A run that has ended and is not settled may still belong to a living journal, which
-keeps it for the results of tools that end late, and another journal's next message has to settle it all the same. So the
-store keeps, for each thread that is being settled, its holder: the owner and the number of one settlement.
+The ownership of a run cannot ensure this. A run that has ended and is not settled may still belong to a living journal,
+which keeps it for the results of tools that end late. Another journal's next message has to settle that run all the same. So
+for each thread that is being settled, the store keeps its holder: the owner, and the number of one settlement.
 
 Rules:
 
-1. A settlement takes the hold on its thread before it looks at anything, and reads everything after that: what it has read
+1. A settlement takes the hold on its thread before it reads anything, and reads everything after that. What it has read
    before may be what another settlement was about to change.
-2. The store replaces a holder only in a compare-and-swap, and a journal asks for that only when the holder's owner is dead
-   or has closed: another journal, after `kill -9`, at its next look; in another container, when the lease has run out.
-3. The holder is asked for before each superstep. A process that stood still for longer than its lease finds another holder
-   there, and writes nothing more (`CheckpointFenced`). What it has written stands, and the other one has read it.
-4. A message waits for as long as another living process holds its thread; a recovery and the end of a run wait for half a
+2. The store replaces a holder only in a compare-and-swap. A journal asks for that only when the holder's owner is dead or
+   has closed: after `kill -9`, the next attempt of another journal succeeds; in another container, it succeeds when the
+   lease has run out.
+3. The store is asked for the holder before each superstep. A process that was suspended for longer than its lease finds
+   another holder there, and writes nothing more (`CheckpointFenced`). What it has written stays, and the other settlement
+   has read it.
+4. A message waits for as long as another living process holds its thread. A recovery and the end of a run wait for half a
    minute, and leave the run to be settled later.
-5. A settlement takes no second hold, and does not wait for a run while it has one: there is no deadlock.
-6. A message may begin to work as soon as it has no hold any more. From there on no other journal settles an older run of
-   the thread, because the run of the message is newer and is running (`Order`).
-7. Threads in a checkpointer in memory are those of one process, also after a fork: no other process excludes it from them.
+5. A settlement takes no second hold, and does not wait for a run while it has one, so no deadlock can arise.
+6. A message may begin to work as soon as its settlement has released the hold. From then on no other journal settles an
+   older run of the thread, because the run of the message is newer and is running (`Order`).
+7. Threads in a checkpointer in memory belong to one process, also after a fork: no other process excludes it from them.
 8. A store that cannot be written, or has no `hold`, excludes no process; a thread is settled all the same.
 """
 
@@ -46,33 +49,33 @@ from .settlements import settlements_of
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
     from .graph_thread import GraphThreads
-    from .settlements import Settling
+    from .settlements import ActiveSettlement
     from .settler import Settlement
 
 logger = logging.getLogger("langchain_runjournal")
 
 _PATIENCE: Final = 30.0
-"""Seconds that a settlement waits for another one, unless a message waits for it."""
+"""Seconds that a settlement waits for another one, if no message waits for it."""
 _LOOK: Final = 0.05
 _WARN_AFTER: Final = 60.0
 _TRIES: Final = 3
-"""How often the store is asked before one superstep, if each answer is old when it is heard."""
+"""How often the store is asked before one superstep, if each answer is stale when it arrives."""
 _WAITS: Final = "the new message on thread %s waits for journal %s, which has been settling the thread for %.0f s"
 _numbers: Final = itertools.count(1)
 Waits = Callable[[], bool]
-"""Whether a message still waits."""
+"""A function that returns whether a message still waits."""
 
 
 class HeldElsewhere(SettlementTimeout):
-    """{reason}. Nothing of thread {thread_id!r} was changed; it is tried again before the next message of the thread, and by
-    `RunJournal.recover`."""
+    """{reason}. Nothing of thread {thread_id!r} was changed. The settlement is tried again before the next message of the
+    thread, and by `RunJournal.recover`."""
 
 
 class Hold:
     """The hold of one settlement on its thread. Its methods may block, and may be called from any thread."""
 
-    def __init__(self, journal: RunJournal, thread_id: str, mine: Settling, name: str | None = None) -> None:
-        """`name`: that of the thread in the store, where it is another one (see `name_of`)."""
+    def __init__(self, journal: RunJournal, thread_id: str, mine: ActiveSettlement, name: str | None = None) -> None:
+        """Prepare a hold. `name`: the name of the thread in the store, where it differs from the id (see `name_of`)."""
         core = core_of(journal)
         self._store: Any = core.store
         self._core, self._clock, self._lease = core, core.clock, core.lease
@@ -84,17 +87,18 @@ class Hold:
         self.holder = f"{journal.owner_id} {next(_numbers)}"
 
     def take(self) -> str | None:
-        """The owner that holds the thread; None if this settlement does from now on, or if the store cannot say."""
+        """Take the hold. Return the owner of another settlement that has it; None if this one has it now, or if the store
+        cannot say."""
         with self._lock:
             if self._is_over:
-                return None  # cancelled in the middle
+                return None  # the settlement was cancelled in the meantime
             try:
                 return self._take()
             except StoreClosed:
                 raise
-            except Exception as exc:  # noqa: BLE001 - the barriers of the journal tell what keeps the store from being written
+            except Exception as exc:  # noqa: BLE001 - the barriers of the journal report why the store cannot be written
                 logger.debug("thread %s is settled without a hold: %s", self.thread_id, exc)
-                return self._other()
+                return self._other_owner()
 
     def _take(self) -> str | None:
         instead_of: str | None = None
@@ -104,24 +108,24 @@ class Hold:
             if self._is_taken:
                 self._core.dead_owners.holds[self.holder] = self.release_if_over
                 return None
-            if (owner := self._living(found)) is not None:
+            if (owner := self._living_owner(found)) is not None:
                 return owner
             instead_of = found
 
-    def _other(self) -> str | None:
-        """The other journal that holds the thread, by a read: a store that is locked can still be read."""
+    def _other_owner(self) -> str | None:
+        """Return the other journal that holds the thread, by a read: a locked store can still be read."""
         try:
-            return self._living(self._store.holder(self._name))
-        except Exception:  # noqa: BLE001 - the same
+            return self._living_owner(self._store.holder(self._name))
+        except Exception:  # noqa: BLE001 - the barriers report this as well
             return None
 
-    def _living(self, holder: str | None) -> str | None:
-        """The owner of a holder, if that is another one, and lives or may live."""
+    def _living_owner(self, holder: str | None) -> str | None:
+        """Return the owner of a holder, if it is another journal that lives or may live."""
         owner_id = (holder or "").partition(" ")[0]
         is_other = owner_id not in ("", self._core.owner.owner_id)
-        return owner_id if is_other and not _has_left(self._core.dead_owners, owner_id) else None
+        return owner_id if is_other and not _is_gone(self._core.dead_owners, owner_id) else None
 
-    def ask(self) -> None:
+    def check(self) -> None:
         """Raise `CheckpointFenced` if another journal holds the thread by now."""
         for _ in range(_TRIES if self._is_taken else 0):
             asked = self._clock.monotonic()
@@ -129,66 +133,69 @@ class Hold:
                 found = self._store.holder(self._name)
             except StoreClosed:
                 raise
-            except Exception:  # noqa: BLE001 - no answer, as for `_fence.Question`
+            except Exception:  # noqa: BLE001 - an unanswered question does not fence, as in `FenceCheck`
                 return
             if found != self.holder:
                 raise CheckpointFenced(thread_id=self.thread_id, run_ids=self._mine.run_ids)
             if self._clock.monotonic() - asked < self._lease / 3:
                 return
 
-    def leave(self) -> None:
-        """Give the thread back, soon: also from a finalizer, which must not write a store itself."""
+    def release_soon(self) -> None:
+        """Let the writer thread release the hold. Safe in a finalizer, which must not write a store itself."""
         self._core.duties.give(self.release)
 
     def release(self) -> None:
-        """Give the thread back now. If the store cannot be written, the next heartbeat does it."""
+        """Release the hold now. If the store cannot be written, the next heartbeat tries again."""
         with self._lock:
             self._is_over = True
             if self._is_taken:
                 try:
                     self._store.release(self._name, self.holder)
-                except Exception as exc:  # noqa: BLE001 - tried again
+                except Exception as exc:  # noqa: BLE001 - the next heartbeat tries again
                     logger.debug("thread %s is still held: %s", self.thread_id, exc)
                     return
             self._is_taken = False
             self._core.dead_owners.holds.pop(self.holder, None)
 
     def release_if_over(self) -> None:
-        """Give the thread back if its settlement is over, or can never continue: its event loop is closed."""
+        """Release the hold if its settlement is over, or can never continue because its event loop is closed."""
         if self._mine.done.done() or self._mine.is_lost():
             self.release()
 
 
-def _has_left(owners: DeadOwners, owner_id: str) -> bool:
-    """Whether an owner has closed its journal, or is dead."""
+def _is_gone(owners: DeadOwners, owner_id: str) -> bool:
+    """Return whether an owner has closed its journal, or is dead."""
     owner = next((one for one in owners.store.owners() if one.owner_id == owner_id), None)
     return owner is None or owners.is_gone(owner)
 
 
 def name_of(threads: GraphThreads, thread_id: str) -> str:
-    """The name under which a thread has its holder in the store."""
+    """Return the name under which the store keeps the holder of a thread."""
     return f"{os.getpid()} {thread_id}" if isinstance(threads.graph.checkpointer, InMemorySaver) else thread_id
 
 
 def is_held(journal: RunJournal, name: str) -> bool:
-    """Whether another living journal settles the thread of this name now."""
+    """Return whether another living journal settles the thread of this name now."""
     holder = getattr(core_of(journal).store, "holder", None)
     owner_id = str(holder(name) or "").partition(" ")[0] if holder is not None else ""
-    return owner_id not in ("", journal.owner_id) and not _has_left(core_of(journal).dead_owners, owner_id)
+    return owner_id not in ("", journal.owner_id) and not _is_gone(core_of(journal).dead_owners, owner_id)
 
 
-class Alone:
-    """Lets one settlement at a time write a thread of a graph."""
+class ThreadHolds:
+    """The exclusion of settlements from each other, for the threads of one graph."""
 
     def __init__(self, journal: RunJournal, threads: GraphThreads) -> None:
         self._journal = journal
         self._threads = threads
         self._settlements = settlements_of(journal)
 
-    def enter(self, thread_id: str, mine: Settling, waits: Waits | None = None) -> Effects[Settlement | None]:
-        """Wait until no other settlement works on the thread. Returns the result of one of this process, if it did what is
-        asked for now. `waits`: whether the message still waits that this is done for."""
-        while (other := self._settlements.at_work.setdefault(thread_id, mine)) is not mine:
+    def enter(self, thread_id: str, mine: ActiveSettlement, waits: Waits | None = None) -> Effects[Settlement | None]:
+        """Wait until no other settlement works on the thread. Return the result of one of this process, if it was asked for
+        the same.
+
+        `waits`: a function that returns whether the new message, for which this is done, still waits.
+        """
+        while (other := self._settlements.active.setdefault(thread_id, mine)) is not mine:
             if not (yield wait_for(other, _PATIENCE)):
                 raise SettlementTimeout(thread_id=thread_id, what="another settlement of it", seconds=_PATIENCE)
             if (result := other.result_for(mine)) is not None:
@@ -196,7 +203,7 @@ class Alone:
         if hasattr(core_of(self._journal).store, "hold"):
             mine.hold = Hold(self._journal, thread_id, mine, name_of(self._threads, thread_id))
             yield from self._take(mine.hold, waits)
-            self._threads.guards[thread_id] = partial(off_loop, self._journal, mine.hold.ask)
+            self._threads.guards[thread_id] = partial(off_loop, self._journal, mine.hold.check)
         return None
 
     def _take(self, hold: Hold, waits: Waits | None) -> Effects[None]:
@@ -212,10 +219,10 @@ class Alone:
                 warn_after = float("inf")
             yield Effect(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
 
-    def leave(self, thread_id: str | None, mine: Settling) -> None:
-        """End a settlement. Does not wait."""
+    def exit(self, thread_id: str | None, mine: ActiveSettlement) -> None:
+        """End a settlement and let the writer thread release its hold, without waiting."""
         if thread_id is not None and self._settlements.at_work_on(thread_id) is mine:
             self._threads.guards.pop(thread_id, None)
         self._settlements.done(thread_id, mine)
         if mine.hold is not None:
-            mine.hold.leave()
+            mine.hold.release_soon()

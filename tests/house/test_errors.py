@@ -226,7 +226,7 @@ def fragments() -> list[tuple[str, str]]:
         }
         for node in ast.walk(tree):
             is_log = isinstance(node, ast.Call) and re.match(
-                r"(logger\.\w+|warnings\.warn|warn_of)$", ast.unparse(node.func)
+                r"(logger\.\w+|warnings\.warn|log_failure)$", ast.unparse(node.func)
             )
             if is_log or isinstance(node, ast.Raise):
                 parts = [*ast.walk(node)]

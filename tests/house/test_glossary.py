@@ -131,16 +131,7 @@ def test_what_means_something_else_is_not_refused() -> None:
     assert [found for text in FINE for found in refused_in(text)] == []
 
 
-BEING_REWRITTEN = {"capture", "runs", "journal", "settle"}
-"""Rooms whose prose other branches rewrite."""
-
-
-REWRITTEN = pytest.mark.xfail(reason="being rewritten, room by room", strict=False)
-
-
-@pytest.mark.parametrize(
-    "module", [pytest.param(one, marks=REWRITTEN if room_of(one) in BEING_REWRITTEN else ()) for one in modules()]
-)
+@pytest.mark.parametrize("module", modules())
 def test_a_module_uses_the_words_of_the_glossary(module: str) -> None:
     """Docstrings, comments, log lines, errors, and the help of commands."""
     path, room = modules()[module], room_of(module)
@@ -155,23 +146,20 @@ def test_a_page_uses_the_words_of_the_glossary(page: Path) -> None:
 
 # --- rooms ------------------------------------------------------------------------------------------------------------
 
-COMING = {"redact"}
-"""Rooms that docs/design.md describes and another branch adds."""
 ROOMS = [row for row in rows(section("Rooms")) if row[0].startswith("[")]
 
 
 def test_the_table_of_rooms_is_the_one_that_is_enforced() -> None:
     """Each room with what it may import. `errors`, `common` and `events` are named only where a room may not import all."""
     documented = {names(row[0])[0]: set(names(row[2])) for row in ROOMS}
-    coming = COMING - set(MAY_IMPORT)
     implied = {room: set() if room in ALWAYS else ALWAYS for room in documented}
-    assert {room: may - coming | implied[room] for room, may in documented.items() if room not in coming} == MAY_IMPORT
+    assert {room: may | implied[room] for room, may in documented.items()} == MAY_IMPORT
     assert list(documented) == re.findall(r"^## ([a-z]+)$", DESIGN, re.M)
 
 
 def test_the_pure_rooms_are_called_pure() -> None:
     """In the table, and no others."""
-    assert {names(row[0])[0] for row in ROOMS if row[1].endswith("Pure.")} - (COMING - set(MAY_IMPORT)) == PURE_ROOMS
+    assert {names(row[0])[0] for row in ROOMS if row[1].endswith("Pure.")} == PURE_ROOMS
 
 
 def test_the_doors_are_those_that_are_enforced() -> None:
@@ -201,7 +189,6 @@ def test_a_module_is_named_in_the_section_of_its_room(module: str) -> None:
     assert in_room(module) in named_in(room_of(module))
 
 
-@pytest.mark.xfail(reason="modules that other branches add", strict=False)
 def test_a_module_that_is_named_exists() -> None:
     """In the tables of the rooms."""
     there = {f"{room_of(one)}/{in_room(one)}" for one in modules()} | {"stores/sqlite/migrations", "cli/commands"}
@@ -210,7 +197,6 @@ def test_a_module_that_is_named_exists() -> None:
     assert sorted(named - there) == []
 
 
-@pytest.mark.xfail(reason="names that other branches add", strict=False)
 def test_a_name_on_the_page_exists() -> None:
     """Classes, methods and functions: what stands in backticks and looks like one."""
     package = "".join(path.read_text("utf-8") for path in modules().values())

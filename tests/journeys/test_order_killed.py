@@ -1,7 +1,7 @@
-"""The order of settlements when those who settle are killed: real processes, on threads that they share.
+"""The order of settlements when the settling processes are killed: real processes, on threads that they share.
 
-The processes are forked, as in `test_settle_crash`, from one that is started by
-``python -m tests.journeys.test_order_killed``.
+The processes are forked, as in `test_settle_crash`, from one that is started by ``python -m
+tests.journeys.test_order_killed``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class World:
         self.agent = attach(made_by_hand(self.asked, [], checkpointer=saver, name="agent"), self.journal)
 
     def work(self, how: str, thread_id: str) -> list[str]:
-        """Recover all, or send a message to a thread: what came of it."""
+        """Recover all, or send a message to a thread. Return the outcomes, or what the model was asked."""
         if how == "recover":
             return [report.outcome for report in self.journal.recover(self.agent)]
         self.agent.invoke(say("next"), {"configurable": {"thread_id": thread_id}})
@@ -61,7 +61,8 @@ def in_world(home: Path, work: Callable[[World], None]) -> None:
 
 
 def settles_for_ever(home: Path, owns: bool = False) -> None:
-    """Claims the oldest run, and then writes nothing until it is killed. `owns`: the runs are its own, and have ended."""
+    """Claim the oldest run, and then write nothing until the process is killed. `owns`: the runs are its own, and have
+    ended."""
 
     def work(world: World) -> None:
         if owns:
@@ -78,7 +79,7 @@ def settles_for_ever(home: Path, owns: bool = False) -> None:
 
 
 def own(world: World, *threads: str) -> None:
-    """On each thread, three runs of this process that have ended and are not settled, begun in turns."""
+    """Leave three runs of this process on each thread, begun alternately, which have ended and are not settled."""
     for name in OLD:
         for thread_id in threads:
             run_id = f"{name} of {thread_id}"
@@ -89,7 +90,7 @@ def own(world: World, *threads: str) -> None:
 
 
 def waits(home: Path, thread_id: str) -> None:
-    """Sends a message that has to wait for a settler: for its run, or for its thread."""
+    """Send a message that has to wait for a settling process: for its run, or for its thread."""
 
     def work(world: World) -> None:
         store: Any = core_of(world.journal).store
@@ -119,9 +120,9 @@ def waits(home: Path, thread_id: str) -> None:
 
 
 def settles_and_dies(home: Path, how: str, thread_id: str, after: int, owns: bool = False) -> None:
-    """Recovers, or sends a message, and dies after so many steps: writes to the checkpointer and to the journal's store.
+    """Recover, or send a message, and die after so many steps: writes to the checkpointer and to the journal's store.
 
-    `owns`: what is left belongs to it, and the others begin when it does.
+    `owns`: the runs belong to this process, and the other processes begin when it has recorded them.
     """
 
     def work(world: World) -> None:
@@ -162,7 +163,7 @@ def forker() -> Iterator[Forker]:
 
 
 def left(home: Path, *threads: str) -> None:
-    """On each thread, three runs that were killed, begun in turns."""
+    """Leave three killed runs on each thread, begun alternately."""
     for name in OLD:
         for thread_id in threads:
             leave(lambda **about: RunJournal(home / "runs.db", **about), f"{name} of {thread_id}", thread_id=thread_id)
@@ -174,8 +175,8 @@ def words_on(thread_id: str) -> list[str]:
 
 @pytest.mark.parametrize("owns", [False, True])
 def test_a_message_whose_settler_is_killed(owns: bool, forker: Forker, tmp_path: Path) -> None:
-    """It settles what the other process had claimed, or what was its own, and the newer runs after it, and begins then: at
-    once, not after a minute."""
+    """The message settles what the killed process had claimed or owned, and the newer runs, and begins at once, not after a
+    minute."""
     if not owns:
         left(tmp_path, "t")
     forker.begin(settles_for_ever, tmp_path, owns=owns)
@@ -190,9 +191,9 @@ def test_a_message_whose_settler_is_killed(owns: bool, forker: Forker, tmp_path:
 
 
 def _storm(forker: Forker, home: Path, seed: int, owns: bool = False) -> None:
-    """Recoverers and messages on two threads, each killed somewhere or not at all; in the end, one process recovers.
+    """Run recoveries and messages on two threads, each killed at a random step or not at all; then one process recovers.
 
-    `owns`: what is to be settled belongs to one of them, and has ended.
+    `owns`: the runs to settle belong to one of these processes, and have ended.
     """
     chance = random.Random(seed)
     home.mkdir()
@@ -212,7 +213,7 @@ def _storm(forker: Forker, home: Path, seed: int, owns: bool = False) -> None:
         world.journal.recover(world.agent)
         runs = world.journal.runs(limit=None)
         assert all(run.done for run in runs), f"seed {seed}"
-        # Two messages at once go on side by side: one of them may have left the other behind.
+        # Two messages at once run in parallel: one of them may have left the other behind.
         lost = {run.run_id: run.problem for run in runs if not run.settled and run.run_id[0] in OLD and " of " in run.run_id}
         assert lost == {}, f"seed {seed}"
         for thread_id in "tu":
@@ -225,20 +226,20 @@ def _storm(forker: Forker, home: Path, seed: int, owns: bool = False) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_those_who_settle_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
-    """Recoveries and messages side by side: no run is left behind, and each thread holds all words, in order."""
+def test_settling_processes_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
+    """Of recoveries and messages in parallel, no run is left behind, and each thread holds all words, in order."""
     _storm(forker, tmp_path / "home", seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_owner_and_others_who_settle_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
-    """The same, where the owner of the runs lives at first, and settles them at the same time."""
+def test_an_owner_and_other_settling_processes_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
+    """The same holds where the owner of the runs is alive at first, and settles them at the same time."""
     _storm(forker, tmp_path / "home", seed, owns=True)
 
 
 @pytest.mark.storm
-def test_a_storm_of_those_who_settle(forker: Forker, tmp_path: Path) -> None:
-    """The same, five hundred times."""
+def test_a_storm_of_settling_processes(forker: Forker, tmp_path: Path) -> None:
+    """The same holds five hundred times."""
     for seed in range(1_000, 1_500):
         _storm(forker, tmp_path / str(seed), seed, owns=seed % 2 == 0)
 

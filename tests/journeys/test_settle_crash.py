@@ -1,7 +1,7 @@
-"""Programs that are really killed: in a run, in the middle of settling one, and in one that was taken up again.
+"""Programs that are really killed: in a run, in the middle of a settlement, and in a resumed run.
 
-A process that has imported everything, and has no thread, forks one for each kill: that costs milliseconds, where a program
-started anew costs a second. It is started by ``python -m tests.journeys.test_settle_crash``.
+A process that has imported everything and has no thread forks one process for each kill. That costs milliseconds, where a
+program that starts from scratch costs a second. The forker is started by ``python -m tests.journeys.test_settle_crash``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 class World:
-    """A graph, its threads and its journal, in a directory; and how often each tool has run."""
+    """A graph, its threads and its journal in a directory, and how often each tool has run."""
 
     def __init__(self, home: Path, make: str, saver: Any, **about: Any) -> None:
         self.home = home
@@ -84,7 +84,7 @@ class World:
                 assert self.hear.event.wait(30)
                 if about.get("durability") != "exit":
                     assert self.requested.wait(30)
-                    # In a node that runs all the calls, a result is not given to the saver before the others.
+                    # In a node that runs all the calls, the saver gets no result before the others.
                     assert config["metadata"]["langgraph_path"][0] != "__pregel_push" or self.noted.wait(30)
             self.deadly()
             return f"deadly{x}"
@@ -103,7 +103,7 @@ class World:
         return sorted((self.home / "ran").read_text().split())
 
     def listen(self) -> None:
-        """Notice when the saver has got the request for the tools, and the result of one."""
+        """Notice when the saver has received the request for the tools, and the result of one."""
         saver = self.saver
         if isinstance(saver, SqliteSaver):
             put, put_writes = saver.put, saver.put_writes
@@ -166,7 +166,7 @@ SCRIPTS = {
 
 
 def killed_run(home: Path, make: str, durability: Any, place: str, loop: bool) -> None:
-    """Two turns, of which the second one ends in the death of the program."""
+    """Run two turns, of which the second one ends in the death of the program."""
     about = {"scripts": SCRIPTS[place], "durability": durability}
 
     async def later() -> None:
@@ -184,7 +184,7 @@ def killed_run(home: Path, make: str, durability: Any, place: str, loop: bool) -
 
 
 def killed_settling(home: Path, make: str, loop: bool, how: str, step: int) -> None:
-    """Settles, and dies after so many steps: writes to the checkpointer, events, and writes to the journal's store."""
+    """Settle, and die after so many steps: writes to the checkpointer, events, and writes to the journal's store."""
 
     async def later() -> None:
         async with aopened(home, make) as world:
@@ -239,7 +239,7 @@ def _dies_after(world: World, step: int) -> Iterator[None]:
     store: Any = core_of(world.journal).store
     world.journal.append = counted(world.journal.append)  # type: ignore[method-assign]
     store.append, store.claim = counted(store.append), counted(store.claim)
-    # Only until the model is asked: what comes then is the next run.
+    # Count only until the model is asked: what comes then belongs to the next run.
     world.asked.scripts.insert(0, [lambda: over.append(True), *words("fine")])
     passed()
     yield
@@ -247,7 +247,7 @@ def _dies_after(world: World, step: int) -> Iterator[None]:
 
 
 def resumed(home: Path, make: str, durability: Any) -> None:
-    """Takes the killed run up again, and is killed in it."""
+    """Resume the killed run, and be killed in it."""
     with opened(home, make) as world:
         world.hear.event.set()
         world.requested.set()
@@ -257,7 +257,7 @@ def resumed(home: Path, make: str, durability: Any) -> None:
 
 
 def lives(home: Path, make: str) -> None:
-    """A run that goes on until it is told to end."""
+    """Run until a file says to end."""
     with opened(home, make, scripts=[ASKING, words("fine")]) as world:
 
         def wait() -> None:
@@ -269,7 +269,7 @@ def lives(home: Path, make: str) -> None:
 
 
 def settles(home: Path, make: str, how: str) -> None:
-    """One of two that settle at once, when they are told to."""
+    """Settle at the same time as another process, when a file says so."""
     with opened(home, make) as world:
         (home / f"there-{os.getpid()}").touch()
         until((home / "go").exists)
@@ -292,7 +292,7 @@ def _forked(job: str, args: dict[str, Any]) -> int:
     try:
         JOBS[job](**{**args, "home": Path(args["home"])})
         code = 0
-    except BaseException:  # whatever it is, it must not go on into the tests
+    except BaseException:  # no exception may continue into the tests
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -300,7 +300,7 @@ def _forked(job: str, args: dict[str, Any]) -> int:
 
 
 def serve() -> None:
-    """For each line, a process; for an empty one, what became of them."""
+    """Fork a process for each line; for an empty line, answer with the exit codes."""
     assert threading.active_count() == 1, "it could not be forked safely"
     pids: list[int] = []
     print("ready", flush=True)
@@ -311,7 +311,7 @@ def serve() -> None:
             continue
         print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
         pids.clear()
-    for pid in pids:  # of a test that has failed
+    for pid in pids:  # these belong to a test that has failed
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
@@ -347,7 +347,7 @@ class Forker:
         return found
 
     def run(self, job: Callable[..., None], home: Path, **args: Any) -> bool:
-        """Whether it was killed. Anything but that and a good end is an error."""
+        """Return whether the process was killed. Any other exit than a kill or success is an error."""
         self.begin(job, home, **args)
         [code] = self.wait()
         assert code in (0, -signal.SIGKILL), f"it failed, see above: {code}"
@@ -369,7 +369,7 @@ def forkers() -> Iterator[list[Forker]]:
 
 @pytest.fixture
 def forker(forkers: list[Forker]) -> Forker:
-    """Another one after a test that has failed in the middle, whose processes may still be there."""
+    """Return a forker. Replace it after a test that failed in the middle, whose processes may still be running."""
     if forkers[-1].begun:
         forkers.append(Forker())
     return forkers[-1]
@@ -401,8 +401,8 @@ CASES = [
 def test_killed_between_any_two_steps_of_a_settlement(
     make: str, durability: str, place: str, loop: bool, forker: Forker, tmp_path: Path
 ) -> None:
-    """Whether `recover` settles it then or the next message, and wherever the first one that tried was killed: the thread is
-    the same as one that was settled at once, message by message, ids included; and the run has one end."""
+    """Wherever the first settlement is killed, `recover` or the next message makes the same thread, ids included, and one
+    end."""
     base = tmp_path / "base"
     _killed(forker, base, make, durability, place, loop)
     wanted = _settled(_copy(base, tmp_path / "whole"), make, "recover")
@@ -412,20 +412,21 @@ def test_killed_between_any_two_steps_of_a_settlement(
         home = _copy(base, tmp_path / f"step-{step}")
         how = ("recover", "message")[step % 2]
         killed = forker.run(killed_settling, home, make=make, loop=loop, how=how, step=step)
-        # What tried was not to get any further than the settlement.
+        # The process must not get any further than the settlement.
         then = ("recover", "message")[step // 2 % 2] if killed else "recover"
         found = _settled(home, make, then)
-        assert _told(found[: len(wanted)]) == _told(wanted), f"killed after step {step}"
+        assert _comparable(found[: len(wanted)]) == _comparable(wanted), f"killed after step {step}"
         tail = shown(found[len(wanted) :])
-        # The message of the run that was killed in the middle of settling is not lost either.
+        # The message of the run that was killed in the middle of its settlement is not lost either.
         assert tail[: len(tail) - (2 if then == "message" else 0)] in ([], ["U+ next"], ["U next", "A fine"])
         assert then == "recover" or tail[-2:] == ["U again", "A fine"]
         step += 1
     assert step > 6
 
 
-def _told(messages: list[Any]) -> list[Any]:
-    """What has to be the same. To a result that a finished task has left, LangGraph gives an id when it is applied."""
+def _comparable(messages: list[Any]) -> list[Any]:
+    """Return what must be equal. LangGraph gives the result of a finished task an id when it is applied, so ids of results
+    may differ."""
     found = messages_to_dict(messages)
     for one in found:
         if one["type"] == "tool" and not one["data"]["additional_kwargs"]:
@@ -439,7 +440,7 @@ def _copy(base: Path, home: Path) -> Path:
 
 
 def _settled(home: Path, make: str, how: str) -> list[Any]:
-    """The thread, once it has been settled here."""
+    """Return the thread after a settlement in this process."""
     with opened(home, make) as world:
         if how == "recover":
             world.journal.recover(world.agent)
@@ -460,7 +461,7 @@ def _settled(home: Path, make: str, how: str) -> list[Any]:
 @pytest.mark.parametrize("durability", ["async", "exit"])
 @pytest.mark.parametrize("how", ["recover", "message"])
 def test_what_a_killed_program_left(how: str, durability: str, forker: Forker, tmp_path: Path) -> None:
-    """A report for its run, and what it wrote; or the next message, whose model is given the whole thread."""
+    """`recover` reports the run and what it wrote, or the next message settles it and its model gets the whole thread."""
     home = tmp_path / "home"
     _killed(forker, home, "agent", durability, "tools", False)
     with opened(home, "agent") as world:
@@ -473,7 +474,7 @@ def test_what_a_killed_program_left(how: str, durability: str, forker: Forker, t
 
 
 def test_never_also_means_what_a_killed_program_left(forker: Forker, tmp_path: Path) -> None:
-    """The next message does not settle it; `recover` does."""
+    """With "never", the next message does not settle it; `recover` does."""
     home = tmp_path / "home"
     _killed(forker, home, "agent", "async", "tools", False)
     with opened(home, "agent", options={"settle": "never"}) as world:
@@ -484,7 +485,7 @@ def test_never_also_means_what_a_killed_program_left(forker: Forker, tmp_path: P
 
 @pytest.mark.parametrize("second", ["recover", "message"])
 def test_two_programs_settle_at_once(second: str, forker: Forker, tmp_path: Path) -> None:
-    """One of them does it; the thread is the same, and a new message waits for it."""
+    """One of them settles, the thread is the same, and a new message waits for it."""
     base, home = tmp_path / "base", tmp_path / "home"
     _killed(forker, base, "hand", "async", "tools", False)
     wanted = _settled(_copy(base, tmp_path / "whole"), "hand", "recover")
@@ -503,11 +504,11 @@ def test_two_programs_settle_at_once(second: str, forker: Forker, tmp_path: Path
     else:
         assert reports == ["settled"]
     after = _settled(home, "hand", "recover")
-    assert _told(after[: len(wanted)]) == _told(wanted)
+    assert _comparable(after[: len(wanted)]) == _comparable(wanted)
 
 
 def test_a_new_message_settles_what_another_program_has_claimed_and_left(forker: Forker, tmp_path: Path) -> None:
-    """It waits for the other one, which could not settle because of that very message, and does it in its place."""
+    """A message waits for another process that could not settle because of that very message, and settles in its place."""
     home = tmp_path / "home"
     _killed(forker, home, "agent", "async", "tools", False)
     with opened(home, "agent") as world, RunJournal(home / "runs.db") as other:
@@ -530,7 +531,7 @@ def test_a_new_message_settles_what_another_program_has_claimed_and_left(forker:
 
 
 def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, tmp_path: Path) -> None:
-    """Not by `recover`, and not by a new message on its thread; it goes on to its end."""
+    """Neither `recover` nor a new message on its thread touches a run of a living process, which runs to its end."""
     forker.begin(lives, tmp_path, make="agent")
     until((tmp_path / "there").exists)
     with opened(tmp_path, "agent") as world:
@@ -552,7 +553,7 @@ def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, tmp_path
 @pytest.mark.parametrize("durability", ["sync", "async"])
 @pytest.mark.parametrize("make", ["hand", "agent"])
 @pytest.mark.parametrize("first", ["at-once", "recovered"])
-def test_taken_up_again_after_it_was_killed_twice(
+def test_resumed_again_after_it_was_killed_twice(
     first: str, make: str, durability: str, forker: Forker, tmp_path: Path
 ) -> None:
     """With one task for each call, a tool that has finished never runs again, however often the program is killed."""
@@ -574,8 +575,8 @@ def test_taken_up_again_after_it_was_killed_twice(
 
 
 @pytest.mark.parametrize("recovered", [True, False])
-def test_there_is_nothing_to_take_up_where_nothing_was_checkpointed(recovered: bool, forker: Forker, tmp_path: Path) -> None:
-    """With durability="exit" a killed run has no checkpoint: a clear error says what to do."""
+def test_there_is_nothing_to_resume_where_nothing_was_checkpointed(recovered: bool, forker: Forker, tmp_path: Path) -> None:
+    """With durability="exit" a killed run has no checkpoint, and the error says what to do."""
     home = tmp_path / "home"
     _killed(forker, home, "agent", "exit", "tools", False)
     with opened(home, "agent") as world:

@@ -1,4 +1,4 @@
-"""A real server with a real client that goes away in the middle: its thread is whole, and the next message just works."""
+"""A real server whose client disconnects in the middle of an answer: its thread is valid, and the next message works."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.conversations import PATIENCE, Gate, Recording, build, nothin
 fastapi = pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 
-# On Python 3.10 the node of create_agent does not hand on its config, and LangChain tells nobody of its model calls.
+# On Python 3.10 the node of create_agent does not pass on its config, and LangChain calls no callback for its model calls.
 KINDS = ("by hand",) if sys.version_info < (3, 11) else ("agent", "by hand")
 LEFT = {
-    # where the client leaves: what it has heard by then
+    # where the client leaves: what it has received by then
     "the model": "one two ",
     "the third tool": "Looking. ",
     "the model after a tool": "Looking. one two ",
@@ -53,7 +53,7 @@ class Server:
         self.port = listening.getsockname()[1]
         config = uvicorn.Config(self.app(), log_level="error", ws="none", timeout_graceful_shutdown=int(PATIENCE))
         self.server = uvicorn.Server(config)
-        # Only the main thread may handle signals, and nobody sends any here.
+        # Only the main thread may handle signals, and this test sends none.
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
         self.thread.start()
         return self
@@ -71,7 +71,7 @@ class Server:
                 self.loop = asyncio.get_running_loop()
                 self.agent = attach(build(self.kind, self.model, tools_of(self.gate), saver), self.journal)
                 yield
-                # What nobody could stop goes on: it has to end before the saver is closed.
+                # Tasks that could not be stopped must end before the saver is closed.
                 self.gate.open()
                 others = asyncio.all_tasks() - servers
                 if others:
@@ -123,7 +123,7 @@ def journal(tmp_path: Path) -> Iterator[RunJournal]:
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_client_goes_away(journal: RunJournal, tmp_path: Path, kind: str, durability: str, place: str) -> None:
-    """What the client had heard is kept, the tools that had finished are, and the next message is answered."""
+    """The thread keeps what the client had received and the results of finished tools, and the next message is answered."""
     with nothing_is_wrong(), Server(journal, kind, str(tmp_path / "threads.db")) as server:
         server.model.say(words("hel", "lo"))
         assert server.ask("hi", durability) == "hello"

@@ -18,7 +18,7 @@ from langchain_runjournal.messages.call_ids import with_ids
 from langchain_runjournal.messages.tool_pairs import requests
 from langchain_runjournal.messages.tool_results import CallKnowledge
 from langchain_runjournal.settle.plan import plan
-from langchain_runjournal.settle.repair_plan import given_in, is_broken, mend
+from langchain_runjournal.settle.repair_plan import given_in, is_broken, plan_repair
 from tests.guard.test_guard import THREAD, Watched, agent_of
 from tests.support.agents import words
 
@@ -78,7 +78,7 @@ def test_a_request_has_ids_for_all_of_its_calls(
 def test_a_thread_is_given_the_same_ids(messages: list[BaseMessage], expected: list[str], synthetic: list[bool]) -> None:
     """Where it is mended: the messages with such calls are written anew under their own ids, and no other."""
     assert is_broken(messages)
-    done = mend(messages, lambda message, request: CallKnowledge())
+    done = plan_repair(messages, lambda message, request: CallKnowledge())
     after = [messages[one] if isinstance(one, int) else one for one in done.order]
     assert ids(after) == expected
     assert [one.id for one in after if one.id in {"m1", "r1", "r2", "r"}] == [one.id for one in messages if one.id]

@@ -26,7 +26,8 @@ import langchain_runjournal
 from langchain_runjournal import RunJournal, arecord_partial_ai_message, errors, record_partial_ai_message
 from langchain_runjournal.common.twins import run_sync
 from langchain_runjournal.messages.forms import problem_of
-from langchain_runjournal.settle.schedule import turns_of
+from langchain_runjournal.settle.graph_thread import GraphThreads
+from langchain_runjournal.settle.settler import Settler
 from tests.settle.test_settle import THREAD, Asked, model
 from tests.support.agents import asks, words
 
@@ -174,7 +175,7 @@ def test_settling_twice_writes_once(journal: RunJournal) -> None:
     agent.invoke({"messages": [user("first")]}, THREAD)
     boom(agent, {"messages": [user("hi")]})
     found, checkpoints = standing(agent), len(list(plain.checkpointer.list(THREAD)))
-    settler = turns_of(journal, plain)._settler
+    settler = Settler(journal, GraphThreads(plain), None)
     again = [run_sync(settler.settle(journal.runs()[0].run_id, "error")) for _ in range(2)]
     assert [(one.is_final, one.messages) for one in again] == [(True, ())] * 2
     assert (standing(agent), len(list(plain.checkpointer.list(THREAD)))) == (found, checkpoints)

@@ -1,4 +1,4 @@
-"""Branches side by side: whatever is cut off, nothing that a branch said and nothing that its tools gave is lost."""
+"""Parallel branches: whatever is cut off, no message of a branch and no result of its tools is lost."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SIX = tuple(Branch((1,) * (place % 3)) for place in range(6))
 LONG = (Branch((0, 0)), Branch(()), Branch((0,)))
 DURABILITIES = ("sync", "async", "exit")
 HOWS = ("stop", "break", "leave")
-"""The task is cancelled; the models and tools raise; the consumer leaves the stream."""
+"""The ways to cut a run: the task is cancelled, the models and tools raise, or the consumer leaves the stream."""
 
 
 async def run_until_cut(
     program: Program, journal: RunJournal, durability: Any, at: int, how: str
 ) -> tuple[Any, Heard, bool]:
-    """A run that is cut off when its journal has been given `at` events; True if it came that far."""
+    """Cut a run off when its journal has received `at` events. Return whether the run came that far."""
     agent, heard = attach(program.graph, journal), Heard()
     config = {**THREAD, "callbacks": [heard]}
     left = asyncio.Event()
@@ -53,7 +53,8 @@ async def run_until_cut(
 
 
 async def asserted(program: Program, agent: Any, heard: Heard, *, ahead: int = 0) -> None:
-    """The thread is whole, nothing is left to run, and the models are asked well-formed requests next."""
+    """Assert that the thread is valid, that no task is left to run, and that the next requests to the models are
+    well-formed."""
     state = await agent.aget_state(THREAD)
     assert (state.next, state.tasks) == ((), ())
     check(state.values["messages"], heard, ahead=ahead)
@@ -69,7 +70,7 @@ async def asserted(program: Program, agent: Any, heard: Heard, *, ahead: int = 0
 async def every_prefix(
     shape: Shape, durability: str, how: str, open_one: Callable[[], AbstractAsyncContextManager[Any]], *, step: int = 1
 ) -> int:
-    """Cut a run at every event that it has. Returns how many there are."""
+    """Cut a run at every event that it has. Return how many there are."""
     at = 0
     while True:
         at += step
@@ -102,41 +103,42 @@ def cut_everywhere(*args: Any, **kwargs: Any) -> None:
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_at_any_event_loses_nothing(kind: str, durability: str) -> None:
-    """Two branches with tools, one longer than the other: the thread is whole, and so is the next request."""
+    """With two branches of different length, a stop at any event leaves a valid thread and a valid next request."""
     cut_everywhere(Shape(TWO, kind), durability, "stop", in_memory, step=1 if kind == "agents" else 3)
 
 
 @pytest.mark.parametrize("how", ["break", "leave"])
 @pytest.mark.parametrize("durability", ["async", "exit"])
 @pytest.mark.parametrize("kind", ["agents", "sends"])
-def test_so_does_no_other_end(kind: str, durability: str, how: str) -> None:
-    """An error in any place, or a consumer that leaves."""
+def test_no_other_ending_loses_anything(kind: str, durability: str, how: str) -> None:
+    """An error in any place, or a consumer that leaves, loses nothing either."""
     cut_everywhere(Shape(TWO, kind), durability, how, in_memory, step=4)
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", ["agents", "sends"])
 def test_six_branches(kind: str, durability: str) -> None:
-    """However many run side by side."""
+    """Six parallel branches lose nothing either."""
     cut_everywhere(Shape(SIX, kind), durability, "stop", in_memory, step=9)
 
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_branches_of_several_supersteps(durability: str, how: str) -> None:
-    """Branches of different length that go on by `Command(goto)`, and a deferred node that waits for all of them."""
+    """Branches of different length, which continue by `Command(goto)`, and a deferred node that waits for all of them lose
+    nothing."""
     with nothing_is_wrong():
         asyncio.run(every_prefix(Shape(LONG, STEPS), durability, how, in_memory, step=2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stop_at_any_event_on_sqlite(kind: str) -> None:
-    """A checkpointer whose writes take their time."""
+    """A checkpointer whose writes take time loses nothing."""
     cut_everywhere(Shape(TWO, kind), "async", "stop", on_sqlite, step=5)
 
 
 def run_here_until_cut(program: Program, journal: RunJournal, durability: Any, at: int, how: str) -> tuple[Any, Heard, bool]:
-    """The same as `run_until_cut`, without a loop."""
+    """Do the same as `run_until_cut`, without a loop."""
     agent, heard = attach(program.graph, journal), Heard()
     config: Any = {**THREAD, "callbacks": [heard]}
     left = threading.Event()
@@ -156,7 +158,7 @@ def run_here_until_cut(program: Program, journal: RunJournal, durability: Any, a
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", ["agents", "plain", "sends"])
 def test_without_a_loop(kind: str, durability: str, how: str) -> None:
-    """Branches on threads of their own, which cannot be stopped: what they say and do until they end is kept as well."""
+    """Branches on threads, which cannot be stopped: the settlement keeps what they say and do until they end."""
     reached, at = True, 1
     with nothing_is_wrong():
         while reached:
@@ -200,7 +202,7 @@ CUTS = (_shapes(), st.sampled_from(DURABILITIES), st.sampled_from(HOWS), st.inte
 @settings(max_examples=30, deadline=None)
 @given(*CUTS)
 def test_any_fan_out(shape: Shape, durability: str, how: str, at: int) -> None:
-    """Any number of branches, rounds and tools, cut anywhere."""
+    """Any number of branches, rounds and tools may be cut anywhere without a loss."""
     _any_fan_out(shape, durability, how, at)
 
 
@@ -209,7 +211,7 @@ def test_any_fan_out(shape: Shape, durability: str, how: str, at: int) -> None:
 @settings(max_examples=500, deadline=None)
 @given(*CUTS)
 def test_many_fan_outs(shape: Shape, durability: str, how: str, at: int) -> None:
-    """The same, more often."""
+    """Many more random fan-outs may be cut without a loss."""
     _any_fan_out(shape, durability, how, at)
 
 
@@ -220,6 +222,6 @@ def test_many_fan_outs(shape: Shape, durability: str, how: str, at: int) -> None
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_end_at_every_event(kind: str, durability: str, how: str, saver: Any) -> None:
-    """All of the above together, and six branches at every second event."""
+    """Every ending at every event loses nothing, and with six branches at every second event."""
     cut_everywhere(Shape(TWO, kind), durability, how, saver)
     cut_everywhere(Shape(SIX, kind), durability, how, saver, step=2)

@@ -1,4 +1,4 @@
-"""Branches side by side: the cases of which each has its own trap."""
+"""Parallel branches: single cases, each with a difficulty of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from langgraph.types import Command, RetryPolicy, Send, interrupt
 from langchain_runjournal import JournalCallbackHandler, RunJournal, attach
 from langchain_runjournal.capture.recorder import recorder_of
 from tests.settle.test_branches import asserted
+from tests.settle.test_settle import athread, model
 from tests.support.agents import asks, words
+from tests.support.attached import cancelled
 from tests.support.branches import KINDS, THREAD, UNHEARD, Branch, Heard, Program, Shape
 from tests.support.conversations import Gate, Recording, end_of, nothing_is_wrong, story
 
@@ -60,7 +62,7 @@ def speaking(model: Any) -> Any:
 
 
 class Failing(InMemorySaver):
-    """Fails once at one of the writes of a settlement: at the next one if `left` is 0."""
+    """A checkpointer that fails once at one of the writes of a settlement: at the next one if `left` is 0."""
 
     left = -1
 
@@ -74,7 +76,7 @@ class Failing(InMemorySaver):
 
 @contextlib.contextmanager
 def names_only(journal: RunJournal, count: int) -> Iterator[None]:
-    """The journal names only so many checkpoints of a run, as if it were killed before the next one."""
+    """Let the journal name only so many checkpoints of a run, as if the process were killed before it named the next one."""
     tell: Any = recorder_of(journal).applied
     left = count
 
@@ -98,7 +100,7 @@ HEARD = pytest.mark.skipif(UNHEARD, reason="asynchronous nodes hand on no callba
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_finished_branch_beside_one_that_was_cut(kind: str, durability: str, journal: RunJournal) -> None:
-    """A's last word is there; B had spoken, one of its tools had finished and it was speaking again."""
+    """The thread keeps A's last word, B's words, the result of B's finished tool, and B's partial answer."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -120,7 +122,7 @@ def test_a_finished_branch_beside_one_that_was_cut(kind: str, durability: str, j
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_three_of_six_were_cut(kind: str, journal: RunJournal) -> None:
-    """None of the words of the three, and none of the results of their tools, is lost."""
+    """The thread keeps all words of the three branches and all results of their tools."""
 
     async def scenario() -> None:
         gates = [Gate(), Gate(), Gate()]
@@ -131,7 +133,7 @@ def test_three_of_six_were_cut(kind: str, journal: RunJournal) -> None:
         await stopped(agent, say("hi"), gates, {**THREAD, "callbacks": [heard]})
         assert len(heard.results) == 6
         found = await lines(agent)
-        # In the order in which they began to speak, which is the machine's business.
+        # The order in which the branches began to speak depends on the machine.
         assert sorted(line for line in found if line.startswith("A~")) == [f"A~ b{place}.1.0 " for place in (3, 4, 5)]
         assert sum(line.startswith("T(") for line in found) == 6
         await asserted(program, agent, heard)
@@ -143,7 +145,7 @@ def test_three_of_six_were_cut(kind: str, journal: RunJournal) -> None:
 
 
 def _trimming(gate: Gate, saver: Any) -> Any:
-    """Two branches, a node that takes out what they said, an answer, and another one, which waits."""
+    """Return a graph of two branches, a node that removes what they said, an answer, and another one, which waits."""
 
     def trim(state: Any) -> Any:
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), state["messages"][0]]}
@@ -163,7 +165,8 @@ def _trimming(gate: Gate, saver: Any) -> Any:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_what_the_graph_took_out_stays_out(durability: str, journal: RunJournal) -> None:
-    """The words of the branches were applied and taken out; those behind them are kept."""
+    """The settlement does not put back the branches' messages, which were applied and removed; it keeps those behind
+    them."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -176,7 +179,7 @@ def test_what_the_graph_took_out_stays_out(durability: str, journal: RunJournal)
 
 @pytest.mark.parametrize("told", range(5))
 def test_a_checkpoint_that_was_stored_and_not_named(told: int, journal: RunJournal) -> None:
-    """A program may be killed when its last checkpoint is stored, and before its journal can say so."""
+    """A process that is killed after it stored its last checkpoint, and before its journal named it, loses nothing."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -187,7 +190,7 @@ def test_a_checkpoint_that_was_stored_and_not_named(told: int, journal: RunJourn
         [report] = await journal.arecover(agent)
         assert report.outcome == "settled"
         found = await lines(agent)
-        # A kill costs one name at most. If more are missing, words come back; but none is lost, and none is there twice.
+        # A kill costs one name at most. If more names are missing, removed words come back, but no word is lost or doubled.
         back = {0: ["A a ", "A b "], 1: ["A a ", "A b "]}.get(told, [])
         assert found[:2] == ["U hi", "A one "]
         assert sorted(found[2:]) == sorted([*back, "A~ last "])
@@ -196,14 +199,14 @@ def test_a_checkpoint_that_was_stored_and_not_named(told: int, journal: RunJourn
 
 
 def test_a_run_that_only_a_handler_recorded(tmp_path: Path) -> None:
-    """Nothing names its checkpoints: the tail of the transcript counts, and what stands before it stays out."""
+    """No event names the checkpoints of the run: the end of the transcript is written, and removed messages stay removed."""
 
     async def scenario() -> None:
         gate = Gate()
         graph = _trimming(gate, InMemorySaver())
         async with RunJournal(tmp_path / "runs.db") as journal:
             append = journal.append
-            # As if the program were killed: its end is not recorded.
+            # The journal does not record the end of the run, as if the program were killed.
             journal.append = lambda event: None if event.kind == "run.end" else append(event)  # type: ignore[method-assign]
             handler = JournalCallbackHandler(journal, capture_invoke=True)
             await stopped(graph, say("hi"), [gate], {**THREAD, "callbacks": [handler]})
@@ -214,8 +217,8 @@ def test_a_run_that_only_a_handler_recorded(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_state_that_somebody_has_updated_since(journal: RunJournal) -> None:
-    """Behind somebody else's checkpoint, what the run had stored still counts as applied."""
+def test_a_state_that_a_program_has_updated_since(journal: RunJournal) -> None:
+    """Behind a checkpoint of another writer, what the run had stored still counts as applied."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -231,8 +234,10 @@ def test_a_state_that_somebody_has_updated_since(journal: RunJournal) -> None:
 @pytest.mark.parametrize("fails_at", [None, 1, 2, 3])
 @pytest.mark.parametrize("told", [1, 2])
 def test_a_fan_out_whose_messages_are_not_the_answer(told: int, fails_at: int | None, journal: RunJournal) -> None:
-    """Workers give notes to a reducer, which is cut: their words were applied elsewhere, and not to the chat. So it
-    is if the journal could not name the last checkpoint, and if a first settlement is cut."""
+    """Workers write notes for a reducer, which is cut off: the settlement adds no words of the workers to the chat.
+
+    That also holds if the journal could not name the last checkpoint, and if a first settlement is cut off.
+    """
 
     class Notes(MessagesState):
         notes: Annotated[list[str], operator.add]
@@ -269,7 +274,8 @@ def test_a_fan_out_whose_messages_are_not_the_answer(told: int, fails_at: int | 
 
 @HEARD
 def test_a_graph_that_a_node_calls_on_another_thread(journal: RunJournal) -> None:
-    """Its steps begin anew on each thread, while those of the outermost graph count on: they are not compared."""
+    """The supersteps of an inner graph start from zero on its own thread, and the settlement does not compare them with the
+    outer ones."""
 
     async def scenario() -> None:
         gate, calm = Gate(), Gate()
@@ -283,7 +289,7 @@ def test_a_graph_that_a_node_calls_on_another_thread(journal: RunJournal) -> Non
         called = inner.compile(checkpointer=InMemorySaver())
 
         async def node(state: Any, config: RunnableConfig) -> Any:
-            # As servers do: the handlers of the run, and a thread of its own.
+            # Call it as servers do: with the handlers of the run, and a thread of its own.
             own = {"configurable": {"thread_id": f"own {inner_model.turn}"}}
             found = await called.ainvoke({"messages": state["messages"][-1:]}, own)
             return {"messages": found["messages"][1:]}
@@ -303,7 +309,7 @@ def test_a_graph_that_a_node_calls_on_another_thread(journal: RunJournal) -> Non
 
 
 def test_a_run_from_an_older_checkpoint(journal: RunJournal) -> None:
-    """Its steps are smaller than those of the thread's last run."""
+    """The settlement accepts a run whose superstep numbers are smaller than those of the thread's last run."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -327,7 +333,7 @@ def test_a_run_from_an_older_checkpoint(journal: RunJournal) -> None:
 
 
 def test_a_branch_that_is_tried_again(journal: RunJournal) -> None:
-    """What the second attempt has said is kept, once, and what it replaces is not."""
+    """The settlement keeps the second attempt of a branch, once, and not the first one."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -349,8 +355,8 @@ def test_a_branch_that_is_tried_again(journal: RunJournal) -> None:
     run(scenario())
 
 
-def test_taken_up_again_and_cut_again(journal: RunJournal) -> None:
-    """A's words come from the first run, B's from the second, in which B alone runs again."""
+def test_a_fan_out_that_is_resumed_and_cut_again(journal: RunJournal) -> None:
+    """The thread keeps A's words of the first run and B's words of the second run, in which B alone runs again."""
 
     async def scenario() -> None:
         gates = [Gate(), Gate()]
@@ -393,7 +399,7 @@ def _asking_a_human(saver: Any) -> tuple[Any, Recording]:
 @HEARD
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_an_agent_in_a_node_that_a_human_has_allowed_to_go_on(durability: str, journal: RunJournal) -> None:
-    """The task began in one run and was cut in the next: what it said and did in the first one is kept as well."""
+    """A task that began in one run and was cut off in the next keeps what it said and did in the first run."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -417,8 +423,8 @@ def test_an_agent_in_a_node_that_a_human_has_allowed_to_go_on(durability: str, j
 
 @HEARD
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_an_agent_in_a_node_that_was_taken_up_and_cut_again(durability: str, journal: RunJournal) -> None:
-    """What was said again is there once, and what the first run did before stays."""
+def test_an_agent_in_a_node_that_was_resumed_and_cut_again(durability: str, journal: RunJournal) -> None:
+    """The thread has a repeated message once, and keeps what the first run did before it."""
 
     async def scenario() -> None:
         gates = [Gate(), Gate()]
@@ -441,7 +447,7 @@ def test_an_agent_in_a_node_that_was_taken_up_and_cut_again(durability: str, jou
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
 def test_a_settlement_that_is_cut_and_done_again(fails_at: int, journal: RunJournal) -> None:
-    """Wherever it failed, the next one leaves the same thread: its own checkpoints count for nothing."""
+    """Wherever a settlement fails, the next one leaves the same thread, and ignores the checkpoints of the failed one."""
 
     async def scenario() -> None:
         gate, saver = Gate(), Failing()
@@ -458,5 +464,53 @@ def test_a_settlement_that_is_cut_and_done_again(fails_at: int, journal: RunJour
         assert (cut.outcome == "failed") == (fails_at < 4)
         assert (await lines(agent))[2:] == ["A b1.0.0 b1.0.1 (b1-0-0)", "T(b1-0-0) result of b1-0-0", "A~ b1.1.0 "]
         await asserted(program, agent, heard)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+# --- one branch has ended, another one was cut --------------------------------------------------------------------------
+
+
+class Answers(InMemorySaver):
+    """A checkpointer that sets an event when it receives the answer of a task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = asyncio.Event()
+
+    async def aput_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        self.put_writes(config, writes, task_id, task_path)
+        if any(channel == "messages" and value[-1].type == "ai" for channel, value in writes):
+            self.given.set()
+
+
+@pytest.mark.parametrize("first", ["slow", "quick"])
+def test_half_an_answer_of_a_branch_beside_a_whole_one(first: str, journal: RunJournal) -> None:
+    """The settlement keeps the partial answer of one branch beside the whole answer of another, in either order."""
+
+    async def scenario() -> None:
+        # `begun` is set when the branch that is to be the first has begun.
+        begun, gate, saver = asyncio.Event(), Gate(), Answers()
+        models = {"slow": model([begun.set, *words("half of slow "), gate.apass])}
+        models["quick"] = model([begun.set, *words("whole quick")])
+
+        def branch(name: str) -> Any:
+            async def answer(state: MessagesState, config: RunnableConfig) -> Any:
+                if name != first:
+                    await begun.wait()
+                return {"messages": [await models[name].ainvoke(state["messages"], config)]}
+
+            return answer
+
+        graph: Any = StateGraph(MessagesState)
+        for name in models:
+            graph = graph.add_node(name, branch(name)).add_edge(START, name)
+        graph = graph.compile(checkpointer=saver)
+        agent = attach(graph, journal, capture_invoke=True)
+        task = asyncio.create_task(agent.ainvoke(say("hi"), THREAD, durability="sync"))
+        await gate.reached.wait()
+        await saver.given.wait()
+        await cancelled(task)
+        assert await athread(agent) == ["U hi", "A whole quick", "A~ half of slow "]
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

@@ -1,4 +1,4 @@
-"""What a plan adds of tasks that ran side by side: a table, and what holds for every fan-out."""
+"""The plan for tasks that ran in parallel: a table of cases, and properties of every fan-out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.support.branches import is_answered
 
 
 def transcribed(text: str) -> tuple[list[Any], dict[int, Task]]:
-    """Messages as in `test_settlement_plan`; behind an @ stand the letter of the task and the number of its superstep."""
+    """Parse messages as `message` in `test_plan` does. Behind an @ stand the letter of the task and the number of its
+    superstep."""
     said, tasks = [], {}
     for place, one in enumerate(text.split()):
         words, _, task = one.partition("@")
@@ -56,7 +57,8 @@ ROWS = [
     ("thread", "said", "real", "step", "added"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_what_is_added(thread: str, said: str, real: str, step: int | None, added: str | None) -> None:
-    """A row of the table; and settling again, wherever the first time was killed, adds the rest and nothing else."""
+    """The plan adds what a row of the table says. A second settlement adds only the rest, wherever the first one was
+    killed."""
     transcript, tasks = transcribed(said)
     applied = step is not None
     about: Any = {"run_id": RUN, "applied": applied, "tasks": tasks, "step": step if applied else NOTHING_APPLIED}
@@ -68,7 +70,8 @@ def test_what_is_added(thread: str, said: str, real: str, step: int | None, adde
 
 
 def test_without_steps_the_tail_counts() -> None:
-    """A run that only a handler recorded: its tasks are known, and not what was applied of them."""
+    """For a run that only a handler recorded, the plan adds the end of the transcript, because nothing says what was
+    applied."""
     transcript, tasks = transcribed("U1 A1@a1 A2@b1 A3@c2")
     found = plan(messages("U1 A2"), transcript, knows(), run_id=RUN, applied=True, tasks=tasks, step=None)
     assert shown(found.add) == "A+3"
@@ -85,7 +88,7 @@ class Fan:
     step: int = 0
     taken_out: set[str] = field(default_factory=set)
     missing: list[str] = field(default_factory=list)
-    """The ids of the messages that have to be added, in order."""
+    """The ids of the messages that the plan has to add, in order."""
 
 
 @st.composite
@@ -107,7 +110,7 @@ def _fans(draw: st.DrawFn) -> Fan:
             asked = {call["id"] for one in kept for call in getattr(one, "tool_calls", ())}
             kept = [one for one in kept if one.type != "tool" or one.tool_call_id in asked]
             if step > fan.step and not any(one.type == "ai" for one in kept):
-                kept = said  # a task of which nothing can be recognized cannot be told from one that was cut
+                kept = said  # a task without a recognizable message looks like one that was cut off
             fan.taken_out |= {one.id for one in said} - {one.id for one in kept}
             applied.append(kept)
         for said in applied:
@@ -124,7 +127,8 @@ def _fans(draw: st.DrawFn) -> Fan:
 
 
 def _said(draw: st.DrawFn, number: Any, known: set[str], *, cut: bool) -> list[Any]:
-    """What one task says: rounds of requests with their results, and a last word; of one that was cut, a part of that."""
+    """Return what one task says: rounds of requests with their results, and a last word; a part of that if the task was cut
+    off."""
     said: list[Any] = []
     for _ in range(draw(st.integers(0, 2))):
         calls = [f"c{next(number)}" for _ in range(draw(st.integers(1, 3)))]
@@ -143,8 +147,11 @@ def _said(draw: st.DrawFn, number: Any, known: set[str], *, cut: bool) -> list[A
 
 @given(_fans())
 def test_a_fan_out_is_whole_wherever_it_was_cut(fan: Fan) -> None:
-    """Whatever was applied, and whatever the graph took out: what is missing is added, in order, each request answered by
-    its real results; what was taken out stays out; settling again adds nothing."""
+    """The plan adds what is missing, in order, with the real results behind each request, and nothing that the graph
+    removed.
+
+    A second settlement adds nothing.
+    """
     ask = knows(*fan.known)
     about: Mapping[str, Any] = {"run_id": RUN, "applied": True, "tasks": fan.tasks, "step": fan.step}
     added = plan(fan.thread, fan.transcript, ask, **about).add

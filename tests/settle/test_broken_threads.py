@@ -1,6 +1,7 @@
-"""Threads that were broken before we saw them: the next message of an attached graph answers what is open in them, once.
+"""Threads that were broken before this package saw them: the next message of an attached graph adds the missing results,
+once.
 
-The model refuses what a provider refuses. What stands in a thread is said in a few letters, as in test_settle.
+The model of these tests refuses what a provider refuses. The letters for the messages of a thread are those of test_settle.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from langchain_runjournal import RunJournal, attach, is_synthetic
 from langchain_runjournal.capture.graph_identity import identity
 from langchain_runjournal.capture.thread_slots import ThreadSlot
 from langchain_runjournal.messages.tool_results import CallKnowledge
-from langchain_runjournal.settle.repair_plan import is_broken, mend, rewritten
+from langchain_runjournal.settle.repair_plan import is_broken, plan_repair, rewritten
 from tests.settle.test_settle import CALLS, THREAD, Asked, Tools, cut_off, made_by_hand, made_by_langchain, shown
 from tests.settle.test_settle_shapes import STATES, Growing, Whole, messages_of, talking
 from tests.support.agents import asks, words
 
 
 class Refused(Exception):
-    """As a provider says it: 400, tool_calls must be followed by tool messages."""
+    """The error of a provider: 400, tool_calls must be followed by tool messages."""
 
 
 class Strict(Asked):
-    """Refuses a request whose tool calls are not followed by their results at once, and results without a request."""
+    """A model that refuses tool calls without results directly behind them, and results without a request."""
 
     def _stream(self, *args: Any, **kwargs: Any) -> Any:
         check(*args[:1])
@@ -77,7 +78,7 @@ def strict(*scripts: list[Any]) -> Strict:
 
 
 def messages(text: str, *, ids: bool = True) -> list[Any]:
-    """`U:hi A:x A(c1,c2) T(c1)`."""
+    """Parse letters such as `U:hi A:x A(c1,c2) T(c1)`."""
     found: list[Any] = []
     for place, one in enumerate(text.split()):
         kind, id = one[0], f"m{place}" if ids else None
@@ -125,7 +126,7 @@ def put(schema: Any, found: list[Any]) -> Any:
 
 
 def updates(saver: Any, config: RunnableConfig = THREAD) -> int:
-    """How many checkpoints were written by hand, as a settlement does."""
+    """Return how many checkpoints were written by hand, as a settlement does."""
     return sum(one.metadata["source"] == "update" for one in saver.list(config))
 
 
@@ -133,13 +134,13 @@ def updates(saver: Any, config: RunnableConfig = THREAD) -> int:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_thread_that_was_broken_before(case: str, shape: str, journal: RunJournal) -> None:
-    """Every request is answered right behind itself, once; every other message stays as it was."""
+    """The repair adds a result directly behind every request, once, and changes no other message."""
     schema, (before, after) = SHAPES[shape], BROKEN[case]
     asked, saver = strict(words("fine"), words("well")), InMemorySaver()
     plain = one_node(schema, asked, saver)
     seed = messages(before)
     if shape == "differences":
-        # LangGraph 1.2.4 loses what is put into a new thread of differences by hand.
+        # LangGraph 1.2.4 loses what a program writes by hand into a new thread that holds differences.
         with pytest.raises(Refused):
             plain.invoke({"messages": seed}, THREAD)
     else:
@@ -169,7 +170,7 @@ def test_a_thread_that_was_broken_before(case: str, shape: str, journal: RunJour
 
 
 def _threads(parts: list[tuple[str, int]]) -> list[Any]:
-    """Whole turns, of which some results are left out, or come behind the next words of the user."""
+    """Generate whole turns in which some results are missing, or stand behind the next words of the user."""
     found: list[Any] = []
     late: list[Any] = []
     for place, (fate, calls) in enumerate(parts):
@@ -190,9 +191,9 @@ def _threads(parts: list[tuple[str, int]]) -> list[Any]:
 @pytest.mark.guarantee("history")
 @given(st.lists(st.tuples(st.sampled_from(["whole", "open", "late"]), st.integers(0, 3)), max_size=6))
 def test_any_thread(parts: list[tuple[str, int]]) -> None:
-    """Mended, a provider takes it; nothing of it is lost or changed; and a mended one is left as it is."""
+    """A provider accepts any repaired thread; the repair loses and changes nothing; and a second repair does nothing."""
     thread = _threads(parts)
-    done = mend(thread, lambda message, request: CallKnowledge())
+    done = plan_repair(thread, lambda message, request: CallKnowledge())
     whole = rewritten(thread, done, list)
     check(whole)
     assert not is_broken(whole)
@@ -202,12 +203,12 @@ def test_any_thread(parts: list[tuple[str, int]]) -> None:
     assert kept == [one for one in thread if one.type != "tool"]
     if done.at_end:
         assert whole == [*thread, *done.added]
-    assert mend(whole, lambda message, request: CallKnowledge()).order == list(range(len(whole)))
+    assert plan_repair(whole, lambda message, request: CallKnowledge()).order == list(range(len(whole)))
 
 
 @pytest.mark.parametrize("case", ["last", "middle"])
 def test_messages_without_ids(case: str, journal: RunJournal) -> None:
-    """In a list that only grows, nothing has an id."""
+    """The repair works in a list that only grows, in which no message has an id."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(Growing, asked, saver)
     plain.update_state(THREAD, {"messages": messages(BROKEN[case][0], ids=False)}, as_node="talk")
@@ -218,7 +219,7 @@ def test_messages_without_ids(case: str, journal: RunJournal) -> None:
 
 
 def test_a_list_without_a_reducer(journal: RunJournal) -> None:
-    """An input that has the whole list says itself what stands there; one that has none finds the thread repaired."""
+    """An input with the whole list replaces the thread without a repair; any other input finds the thread repaired."""
     asked, saver = strict(words("fine")), InMemorySaver()
     graph = StateGraph(Whole)
     graph.add_node("talk", talking(asked, keeps_all=True))
@@ -247,7 +248,8 @@ def users(found: Sequence[Any]) -> list[str]:
 @pytest.mark.parametrize("again", [0, 1, 2])
 @pytest.mark.parametrize("make", [made_by_hand, made_by_langchain])
 def test_what_plain_langgraph_has_left(make: Any, again: int, is_async: bool, journal: RunJournal) -> None:
-    """A program without a journal broke a thread in a tool, and was refused after that, some times."""
+    """The repair works on a thread that a program without a journal broke in a tool, and that a provider refused several
+    times."""
     asked, tools = strict(CALLS, words("fine")), Tools()
     plain = make(asked, tools.all, checkpointer=tools.saver)
     cut_off(plain, tools)
@@ -260,7 +262,7 @@ def test_what_plain_langgraph_has_left(make: Any, again: int, is_async: bool, jo
     else:
         agent.invoke({"messages": [("user", "now")]}, THREAD)
     found = shown(asked.seen[-1])
-    # An agent's tools are tasks of their own: what the finished one wrote is there, until a new message discards it.
+    # An agent's tools are separate tasks: the thread holds what the finished one wrote until a new message discards it.
     first = "T c1=fast1" if make is made_by_langchain and not again else "T* c1=unknown"
     assert found == ["U hi", "A Looking. (c1,c2)", first, "T* c2=unknown", *["U hello?"] * again, "U now"]
     state = agent.get_state(THREAD)
@@ -268,7 +270,7 @@ def test_what_plain_langgraph_has_left(make: Any, again: int, is_async: bool, jo
 
 
 def test_what_plain_deepagents_has_left(journal: RunJournal) -> None:
-    """Messages that are kept as differences are read through the graph, and their order is changed past the reducer."""
+    """The graph reads messages that are kept as differences, and the repair rewrites their order with `Overwrite`."""
     create_deep_agent = pytest.importorskip("deepagents", reason="needs Python 3.11").create_deep_agent
 
     asked, tools = strict(CALLS, words("fine"), words("well")), Tools()
@@ -283,7 +285,7 @@ def test_what_plain_deepagents_has_left(journal: RunJournal) -> None:
 
 
 def test_a_result_that_a_run_of_the_journal_has(journal: RunJournal) -> None:
-    """What a tool gave back is in the journal, though the thread was never settled."""
+    """The repair uses the real result that the journal has, although no settlement wrote it into the thread."""
     asked, tools = strict(CALLS, words("fine")), Tools()
     plain = made_by_hand(asked, tools.all, checkpointer=tools.saver)
     cut_off(attach(plain, journal, settle="never"), tools)
@@ -299,7 +301,7 @@ def test_a_result_that_a_run_of_the_journal_has(journal: RunJournal) -> None:
 
 
 def test_a_whole_thread_is_not_touched(journal: RunJournal) -> None:
-    """No checkpoint is written for one, also if a task is left in it."""
+    """The repair writes no checkpoint to a whole thread, even if a task is left in it."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(MessagesState, asked, saver)
     plain.update_state(THREAD, {"messages": messages("U:hi A(c1) T(c1)")}, as_node=START)
@@ -310,7 +312,7 @@ def test_a_whole_thread_is_not_touched(journal: RunJournal) -> None:
 
 
 def test_results_in_blocks_of_a_message(journal: RunJournal) -> None:
-    """A result in Anthropic's form, as a block of a user's message, is a result."""
+    """A result in Anthropic's form, as a block of a user's message, counts as a result."""
     saver = InMemorySaver()
     plain = one_node(MessagesState, Asked(scripts=[words("fine")], seen=[]), saver)
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "seen"}
@@ -321,7 +323,7 @@ def test_results_in_blocks_of_a_message(journal: RunJournal) -> None:
 
 
 class Counting(InMemorySaver):
-    """Counts how often it is asked for a checkpoint."""
+    """A checkpointer that counts its reads."""
 
     reads = 0
 
@@ -335,7 +337,7 @@ class Counting(InMemorySaver):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_thread_is_read_once(is_async: bool, journal: RunJournal) -> None:
-    """To look at a whole thread costs no read: LangGraph is handed what it would read next."""
+    """The check of a whole thread costs no extra read: LangGraph gets the checkpoint that it would read next."""
     found = []
     for attached in (False, True):
         saver = Counting()
@@ -346,22 +348,23 @@ def test_a_thread_is_read_once(is_async: bool, journal: RunJournal) -> None:
             asyncio.run(agent.ainvoke(value, THREAD)) if is_async else agent.invoke(value, THREAD)
         found.append((saver.reads, shown(graph.get_state(THREAD).values["messages"])))
     assert found[0][1] == found[1][1] == ["U first", "A fine", "U second", "A well"]
-    assert found[1][0] <= found[0][0] + 1  # of a thread that has no checkpoint yet, there is nothing to hand on
+    assert found[1][0] <= found[0][0] + 1  # a thread without a checkpoint has nothing to pass on
 
 
 def test_what_was_read_is_not_used_after_a_while(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that keeps the run waiting may give another process the time to write."""
+    """A checkpoint that was read too long ago is not reused: while a handler blocked the run, another process may have
+    written."""
     saver = Counting()
     plain = one_node(MessagesState, strict(words("fine"), words("well")), saver)
     plain.invoke({"messages": [HumanMessage("first")]}, THREAD)
-    monkeypatch.setattr("langchain_runjournal.capture.thread_slots._FRESH", 0.0)
+    monkeypatch.setattr("langchain_runjournal.capture.thread_slots._FRESH_FOR", 0.0)
     before = saver.reads
     attach(plain, journal).invoke({"messages": [HumanMessage("second")]}, THREAD)
     assert saver.reads == before + 2
 
 
 class Cloning(Counting):
-    """Keeps the savers that LangGraph makes of it, one for each run."""
+    """A checkpointer that keeps the savers that LangGraph derives from it, one for each run."""
 
     clones: list[Any]
 
@@ -373,7 +376,7 @@ class Cloning(Counting):
 
 
 def test_a_saver_that_langgraph_makes_for_a_run(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With LANGGRAPH_STRICT_MSGPACK, a run has a saver of its own: that one reads the thread, once."""
+    """With LANGGRAPH_STRICT_MSGPACK, a run has a saver of its own, which reads the thread once."""
     saver = Cloning()
     saver.clones = []
     plain = one_node(MessagesState, strict(words("fine"), words("well")), saver)
@@ -387,7 +390,7 @@ def test_a_saver_that_langgraph_makes_for_a_run(journal: RunJournal, monkeypatch
 
 
 def test_what_another_saver_has_read_is_not_used() -> None:
-    """A stricter saver takes fewer types out of a checkpoint."""
+    """A saver does not reuse the read of another saver, because a stricter saver loads fewer types from a checkpoint."""
     turn, saver = ThreadSlot("t", identity(one_node(MessagesState, strict(), None)), None, "always", 1), InMemorySaver()
     for other, found in ((InMemorySaver(), None), (saver, "read")):
         turn.keep_read("read", saver)
@@ -411,7 +414,7 @@ GIVEN: dict[str, tuple[list[Any], list[str]]] = {
 
 @pytest.mark.parametrize("says", GIVEN)
 def test_what_the_new_input_answers_itself(says: str, journal: RunJournal) -> None:
-    """Tools of the client, and messages that are replaced or removed: nothing is answered for them."""
+    """The repair adds no result for a tool of the client, nor for a message that the input replaces or removes."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(MessagesState, asked, saver)
     plain.update_state(THREAD, {"messages": messages("U:hi A(c1,c2)")}, as_node="talk")
@@ -423,7 +426,7 @@ def test_what_the_new_input_answers_itself(says: str, journal: RunJournal) -> No
 
 
 def test_results_of_a_client_that_come_one_by_one(journal: RunJournal) -> None:
-    """The others of a batch are awaited, until the user says something else."""
+    """The repair waits for the other results of a batch until the user says something else."""
     asked, saver = strict(words("fine")), InMemorySaver()
 
     def waits(state: MessagesState) -> str:
@@ -445,8 +448,10 @@ def test_results_of_a_client_that_come_one_by_one(journal: RunJournal) -> None:
 
 
 def for_a_client(asked: Asked, *, pauses: bool, breaks: bool) -> Any:
-    """The tools of the model run in the browser: the graph ends with their requests open. May ask a human before that, and
-    be cut off behind it."""
+    """Return a graph whose tools run in the browser, so that it ends with open requests.
+
+    It may ask a human before that, and may be cut off behind it.
+    """
 
     def allow(state: MessagesState) -> None:
         if pauses and getattr(state["messages"][-1], "tool_calls", ()):
@@ -460,7 +465,7 @@ def for_a_client(asked: Asked, *, pauses: bool, breaks: bool) -> Any:
 
 @pytest.mark.parametrize("pauses", [False, True])
 def test_a_tool_of_the_client_that_gave_no_result(pauses: bool, journal: RunJournal) -> None:
-    """A run that has completed does not know whether its client began with the tool: nothing says that it did not."""
+    """The synthetic result does not claim that the tool never started: a completed run does not know what its client did."""
     asked = strict(asks(("c1", "order", {"x": 1})), words("fine"))
     agent = attach(for_a_client(asked, pauses=pauses, breaks=False), journal)
     agent.invoke({"messages": [("user", "hi")]}, THREAD)
@@ -473,7 +478,8 @@ def test_a_tool_of_the_client_that_gave_no_result(pauses: bool, journal: RunJour
 
 
 def test_a_tool_behind_a_question_that_was_answered_and_cut_off(journal: RunJournal) -> None:
-    """The run that asked for it counts as completed when another takes it up: that one ended before the tool began."""
+    """A run that a resume completes ended before the tool began, so the synthetic result says that the tool did not
+    start."""
     asked = strict(asks(("c1", "order", {"x": 1})), words("fine"))
     agent = attach(for_a_client(asked, pauses=True, breaks=True), journal)
     agent.invoke({"messages": [("user", "hi")]}, THREAD)
@@ -484,7 +490,7 @@ def test_a_tool_behind_a_question_that_was_answered_and_cut_off(journal: RunJour
 
 
 def test_resuming_is_not_a_new_message(journal: RunJournal) -> None:
-    """`invoke(None)`, a `Command` and a checkpoint in the past find the thread as it was."""
+    """`invoke(None)`, a `Command` and a checkpoint in the past find the thread unchanged."""
     asked, tools = strict(CALLS, words("fine")), Tools()
     plain = made_by_langchain(asked, tools.all, checkpointer=tools.saver)
     cut_off(plain, tools)
@@ -496,7 +502,7 @@ def test_resuming_is_not_a_new_message(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_thread_that_waits_for_a_human(answers: bool, journal: RunJournal) -> None:
-    """An answer finds it as it was; a new message instead of one finds the request answered."""
+    """An answer finds the thread unchanged; a new message instead of an answer finds the request with a result."""
 
     @tool
     def human(x: int) -> str:
@@ -514,7 +520,7 @@ def test_a_thread_that_waits_for_a_human(answers: bool, journal: RunJournal) -> 
 
 
 def test_never_means_never(journal: RunJournal) -> None:
-    """`settle="never"` leaves a thread as it is."""
+    """`settle="never"` leaves a thread unchanged."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(MessagesState, asked, saver)
     plain.update_state(THREAD, {"messages": messages("U:hi A(c1)")}, as_node="talk")
@@ -527,7 +533,7 @@ def test_never_means_never(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("shape", ["state", "grows", "differences"])
 def test_recover_repairs_the_thread_of_a_run(shape: str, journal: RunJournal) -> None:
-    """A run that was cut off on a thread that was broken before: the thread is not whole until both are repaired."""
+    """`recover` settles a run on a thread that was broken before, and repairs the thread too."""
     schema: Any = SHAPES[shape]
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(schema, asked, saver)
@@ -545,7 +551,7 @@ class Piled(TypedDict):
 
 
 def test_a_list_that_cannot_be_written_anew(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """It is left, the remedy is named once, and `recover` does not call it whole."""
+    """A list that cannot be rewritten is left, the log names the remedy once, and `recover` does not report it as whole."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(Piled, asked, saver)
     plain.update_state(THREAD, {"messages": messages("U:hi A(c1) U:so")}, as_node="talk")
@@ -564,7 +570,7 @@ def test_a_list_that_cannot_be_written_anew(journal: RunJournal, caplog: pytest.
 
 
 def only_words(left: list[Any], right: list[Any]) -> list[Any]:
-    """A reducer that keeps no results of tools."""
+    """A reducer that drops the results of tools."""
     return [one for one in add_messages(left or [], right) if one.type != "tool"]  # type: ignore[union-attr]
 
 
@@ -573,7 +579,7 @@ class Words(TypedDict):
 
 
 def test_a_reducer_that_does_not_keep_answers(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """What is not there when the thread is read again is reported, and not called whole."""
+    """The repair reads the thread again, and reports a result that the reducer dropped."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(Words, asked, saver)
     plain.update_state(THREAD, {"messages": messages("U:hi A(c1)")}, as_node="talk")
@@ -584,7 +590,7 @@ def test_a_reducer_that_does_not_keep_answers(journal: RunJournal, caplog: pytes
 
 
 def test_a_run_that_goes_on_is_not_written_over(journal: RunJournal) -> None:
-    """While another run is at work on a thread, nothing is repaired in it: what is written then would be lost."""
+    """While another run works on a thread, the repair writes nothing, because the run would lose it."""
     asked, saver = strict(words("fine")), InMemorySaver()
     plain = one_node(MessagesState, asked, saver)
     plain.update_state(THREAD, {"messages": messages("U:hi A(c1)")}, as_node="talk")
@@ -592,7 +598,7 @@ def test_a_run_that_goes_on_is_not_written_over(journal: RunJournal) -> None:
     refused: list[BaseException | None] = []
 
     def within(state: MessagesState) -> dict[str, Any]:
-        # On a thread of its own, where LangGraph does not take it for a part of this run.
+        # Call it on a thread of its own, where LangGraph does not regard it as a part of this run.
         with ThreadPoolExecutor(1) as pool:
             refused.append(pool.submit(agent.invoke, {"messages": [("user", "at once")]}, THREAD).exception(30))
         return {}
@@ -608,7 +614,7 @@ def test_a_run_that_goes_on_is_not_written_over(journal: RunJournal) -> None:
 
 
 def test_a_late_result_takes_the_place_of_the_synthetic_one() -> None:
-    """A client's result comes behind later words: moved to its request, it is the only one there."""
+    """A client's result that comes behind later words is moved to its request, and replaces the synthetic result."""
     mark = {"runjournal": {"v": 1, "origin": "synthetic", "reason": "unknown"}}
     thread = [
         HumanMessage("hi"),
@@ -618,7 +624,7 @@ def test_a_late_result_takes_the_place_of_the_synthetic_one() -> None:
         AIMessage("We shall see."),
         ToolMessage("ordered", tool_call_id="c1"),
     ]
-    done = mend(thread, lambda message, request: CallKnowledge())
+    done = plan_repair(thread, lambda message, request: CallKnowledge())
     assert [thread[one].content for one in done.order] == ["hi", "", "ordered", "And?", "We shall see."]
     assert not done.at_end
     whole = [thread[one] for one in done.order]

@@ -1,4 +1,4 @@
-"""A run that another process has taken over: its own process comes back, and must not write its thread any more."""
+"""A run that another process has claimed: when its own process continues, it must not write the thread any more."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def until(true: Callable[[], object]) -> None:
 
 
 def places(graph: Any) -> list[str]:
-    """The checkpoints of the thread."""
+    """Return the checkpoints of the thread."""
     return [one.config["configurable"]["checkpoint_id"] for one in graph.get_state_history(THREAD)]
 
 
 class Paused:
-    """Another process, in the middle of a run."""
+    """Another process, suspended in the middle of a run."""
 
     def __init__(self, db: Path, how: str, durability: str, lease: float = 0.6) -> None:
         self.process = subprocess.Popen(
@@ -59,7 +59,7 @@ class Paused:
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def go_on(self) -> tuple[str, str]:
-        """Let it end, and what it has said."""
+        """Let the process end, and return what it has printed."""
         self.process.send_signal(signal.SIGCONT)
         return self.process.communicate("go\n", timeout=60)
 
@@ -91,7 +91,8 @@ def paused(db: Path) -> Iterator[Callable[..., Paused]]:
 def test_who_was_paused_for_too_long_writes_no_checkpoint(
     how: str, durability: str, db: Path, journals: Journals, paused: Callable[..., Paused]
 ) -> None:
-    """Its run was settled by another process, and the conversation has gone on: nothing of that vanishes."""
+    """A process that was suspended beyond its lease writes no checkpoint, so the conversation that has continued keeps
+    everything."""
     one = paused(how, durability)
     journal = journals()
     with threads_of(db) as saver:
@@ -113,7 +114,7 @@ def test_who_was_paused_for_too_long_writes_no_checkpoint(
 
 
 class Without(FaultyStore):
-    """A store of somebody else, which has no `owner_of`."""
+    """A third-party store, which has no `owner_of`."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "owner_of":
@@ -135,7 +136,7 @@ def journal(store: Store) -> Iterator[RunJournal]:
 
 
 def shut(journal: RunJournal) -> None:
-    """Close it; what it has refused of fenced runs is told by others."""
+    """Close the journal. Other tests check what it reports of refused events of fenced runs."""
     try:
         journal.close()
     except RunFenced:
@@ -143,14 +144,14 @@ def shut(journal: RunJournal) -> None:
 
 
 def take(journal: RunJournal, run_id: str | None = None) -> None:
-    """Take over the run of a journal, as another process does once its lease has run out."""
+    """Claim the run of a journal, as another process does once the lease has run out."""
     journal.flush()
     run = journal.run(run_id) if run_id is not None else journal.runs(limit=1)[0]
     assert core_of(journal).store.claim(run.run_id, "another", run.epoch)
 
 
 class Noting(InMemorySaver):
-    """Knows for which checkpoints it was asked to write something."""
+    """A checkpointer that notes the checkpoints which it was asked to write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,7 +167,7 @@ class Noting(InMemorySaver):
 
 
 def is_written(saver: Any, way: str) -> bool:
-    """Write something, and whether it gets to the inner saver. Raises what the write raises."""
+    """Write something, and return whether it reaches the inner saver. Raise what the write raises."""
     checkpoint = empty_checkpoint()
     try:
         write(saver, way, checkpoint=checkpoint)
@@ -190,7 +191,7 @@ def given(said: str = "hi") -> Any:
 @pytest.mark.parametrize("how", ["attached", "handler"])
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_of_writing_asks(way: str, how: str, journal: RunJournal) -> None:
-    """It writes as long as the run is ours, and from the very next time on it does not."""
+    """Each way of writing works while the run is ours, and is refused from the first write after that."""
     saver = JournalSaver(Noting(), journal)
 
     def node(state: Any) -> Any:
@@ -213,7 +214,7 @@ def test_each_way_of_writing_asks(way: str, how: str, journal: RunJournal) -> No
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_thread_that_no_run_writes_is_written_as_before(way: str, journal: RunJournal) -> None:
-    """Runs that are not journaled, and threads that the fenced run has nothing to do with."""
+    """The fence does not affect runs that are not journaled, nor threads other than that of the fenced run."""
     saver = JournalSaver(InMemorySaver(), journal)
 
     def node(state: Any) -> Any:
@@ -231,8 +232,7 @@ def test_a_thread_that_no_run_writes_is_written_as_before(way: str, journal: Run
 
 
 def test_graphs_inside_of_a_fenced_run_do_not_write_either(journal: RunJournal) -> None:
-    """One that is a part of it, and one that a node calls on a thread of its own: their state would be that of a run which
-    did not happen."""
+    """An inner graph, and a graph that a node calls on a thread of its own, write nothing for a fenced run."""
     saver = JournalSaver(InMemorySaver(), journal)
     inner = graph_of(answers, None, "inner")
     alone = graph_of(answers, saver, "alone")
@@ -254,7 +254,7 @@ def test_graphs_inside_of_a_fenced_run_do_not_write_either(journal: RunJournal) 
 
 
 def test_a_fenced_run_that_fails_settles_nothing(journal: RunJournal) -> None:
-    """Its thread is settled by who has it now; a second settlement would stand beside what came since."""
+    """A fenced run that fails settles nothing, because the new owner settles its thread."""
     saver = JournalSaver(InMemorySaver(), journal)
     there: list[Any] = []
 
@@ -270,7 +270,7 @@ def test_a_fenced_run_that_fails_settles_nothing(journal: RunJournal) -> None:
 
 
 def test_a_settlement_that_loses_its_run_stops(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """It looks again right before it writes."""
+    """A settlement checks the fence directly before it writes."""
     saver = JournalSaver(InMemorySaver(), journal)
     graph = attach(graph_of(lambda state: 1 / 0, saver), journal, settle="never")
     with pytest.raises(ZeroDivisionError):
@@ -293,7 +293,7 @@ def test_a_settlement_that_loses_its_run_stops(journal: RunJournal, caplog: pyte
 
 
 def test_a_deleted_run_does_not_come_back(journal: RunJournal) -> None:
-    """Its thread was deleted while its process stood still: neither its words nor its checkpoints come back."""
+    """A run whose thread was deleted while its process was suspended writes no words and no checkpoints."""
     saver = JournalSaver(InMemorySaver(), journal)
 
     def node(state: Any) -> Any:
@@ -308,7 +308,7 @@ def test_a_deleted_run_does_not_come_back(journal: RunJournal) -> None:
 
 
 def test_a_new_run_beside_a_fenced_one_writes(journal: RunJournal) -> None:
-    """The fenced one hangs in a tool; the next message comes to the same process, and is answered."""
+    """While the fenced run hangs in a tool, the same process answers the next message."""
     saver = JournalSaver(InMemorySaver(), journal)
     hangs, go = threading.Event(), threading.Event()
     failed: list[Exception] = []
@@ -340,7 +340,8 @@ def test_a_new_run_beside_a_fenced_one_writes(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_that_has_become_old_is_asked_for_again(way: str, db: Path) -> None:
-    """The process stands still between the answer and the write: long enough for another one to take the run over."""
+    """The saver asks the store again if the process was suspended between the answer and the write for longer than the
+    lease."""
     clock = FakeClock()
 
     class Meanwhile(FaultyStore):
@@ -371,7 +372,7 @@ def test_an_answer_that_has_become_old_is_asked_for_again(way: str, db: Path) ->
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_store_that_can_be_read_and_not_written_is_asked(way: str, db: Path) -> None:
-    """The journal is not durable, and the fence counts all the same; one that does not even answer hinders nobody."""
+    """The fence counts although the journal cannot be written; a store that does not answer fences no run."""
     store = FaultyStore(open_store(db))
     journal = RunJournal(store)
     saver = JournalSaver(Noting(), journal)

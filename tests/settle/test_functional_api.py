@@ -1,4 +1,4 @@
-"""The functional API: what an entrypoint saves for its next call is its thread."""
+"""The functional API: the value that an entrypoint saves for its next call is its thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.settle.test_broken_threads import Refused, messages, strict
 from tests.settle.test_settle import THREAD, Asked, model, shown
 from tests.support.agents import asks, words
 
-# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+# Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 
@@ -31,7 +31,7 @@ CUT = ["U first", "A hello", "U+ hi", "A~ one two "]
 
 
 def in_list(asked: Asked) -> Any:
-    """Saves a list."""
+    """Save a list."""
 
     @entrypoint(checkpointer=InMemorySaver())
     def chat(text: str, *, previous: Any = None, config: RunnableConfig) -> Any:
@@ -43,7 +43,7 @@ def in_list(asked: Asked) -> Any:
 
 
 def in_dict(asked: Asked) -> Any:
-    """Saves a dict, in which there is something else as well; and asks in a task."""
+    """Save a dict with another key beside `messages`, and call the model in a task."""
 
     @task
     def ask(found: list[AnyMessage]) -> BaseMessage:
@@ -60,7 +60,7 @@ def in_dict(asked: Asked) -> Any:
 
 
 def on_loop(asked: Asked) -> Any:
-    """The same as `in_list`, asynchronous."""
+    """Do the same as `in_list`, asynchronously."""
 
     @entrypoint(checkpointer=InMemorySaver())
     async def chat(text: str, *, previous: Any = None, config: RunnableConfig) -> Any:
@@ -90,8 +90,7 @@ def last(journal: RunJournal) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("make", [in_list, in_dict, on_loop])
 def test_a_chat_that_is_cut_off(make: Callable[[Asked], Any], journal: RunJournal) -> None:
-    """The user's words and the partial answer are in what the next two calls find as `previous`; the value that was
-    returned last stays."""
+    """The next two calls find the user's words and the partial answer in `previous`; the last returned value stays."""
     asked = model(words("hello"), HALF, words("fine"), words("well"))
     plain = make(asked)
     agent = attach(plain, journal)
@@ -111,7 +110,8 @@ def test_a_chat_that_is_cut_off(make: Callable[[Asked], Any], journal: RunJourna
 
 
 def test_tools_that_are_cut_off(journal: RunJournal) -> None:
-    """A finished tool keeps its result, the other one gets an answer, and the provider takes the next message."""
+    """The finished tool keeps its result, the other one gets a synthetic result, and the provider accepts the next
+    message."""
 
     @tool
     def fast(x: int) -> str:
@@ -148,7 +148,7 @@ class Saved(TypedDict):
 
 @pytest.mark.parametrize("declared", [list[BaseMessage], "list[BaseMessage] | None", Saved, list[dict[str, Any]]])
 def test_the_first_call(declared: Any, journal: RunJournal) -> None:
-    """Nothing is saved yet: the annotation of `previous` says what will be."""
+    """When nothing is saved yet, the annotation of `previous` says the form."""
     asked = model(HALF, words("fine"))
 
     def chat(text: str, *, previous: Any = None, config: RunnableConfig) -> Any:
@@ -172,7 +172,7 @@ class Counted(TypedDict):
 
 class Quoted(TypedDict):
     messages: "list[BaseMessage]"  # noqa: UP037 - as `from __future__ import annotations` has it
-    turns: "int"  # noqa: UP037 - the same
+    turns: "int"  # noqa: UP037 - a string, as above
 
 
 class MayCount(TypedDict):
@@ -182,7 +182,7 @@ class MayCount(TypedDict):
 
 class MayCountQuoted(TypedDict):
     messages: list[BaseMessage]
-    turns: "NotRequired[int]"  # noqa: UP037 - the same
+    turns: "NotRequired[int]"  # noqa: UP037 - a string, as above
 
 
 class MayHold(TypedDict, total=False):
@@ -192,11 +192,11 @@ class MayHold(TypedDict, total=False):
 
 class MustCount(TypedDict, total=False):
     messages: list[BaseMessage]
-    turns: "Required[int]"  # noqa: UP037 - the same
+    turns: "Required[int]"  # noqa: UP037 - a string, as above
 
 
 def counting(asked: Asked, declared: Any) -> Any:
-    """Saves a dict of a type, and reads `turns` from it: as it stands there, if the type says that it does."""
+    """Save a dict of a type, and read `turns` from it without a default if the type requires the key."""
 
     def chat(text: str, *, previous: Any = None, config: RunnableConfig) -> Any:
         before = previous or {"messages": [], "turns": 0}
@@ -210,7 +210,8 @@ def counting(asked: Asked, declared: Any) -> Any:
 
 @pytest.mark.parametrize("declared", [Counted, Quoted, MustCount])
 def test_a_first_call_whose_type_needs_more_than_messages(declared: Any, journal: RunJournal) -> None:
-    """Left alone, with the keys and the remedy, and every later call works; once something is saved, it is settled."""
+    """The first call is left alone, and the reason names the keys and the remedy; once a value is saved, the thread is
+    settled."""
     asked = model(HALF, words("fine"), HALF, words("well"))
     plain = counting(asked, declared)
     agent = attach(plain, journal)
@@ -233,7 +234,7 @@ def test_a_first_call_whose_type_needs_more_than_messages(declared: Any, journal
 
 @pytest.mark.parametrize("declared", [MayCount, MayCountQuoted, MayHold])
 def test_a_first_call_whose_type_needs_no_more(declared: Any, journal: RunJournal) -> None:
-    """Keys that may be absent do not keep the first call of a thread from being settled."""
+    """Optional keys do not keep the first call of a thread from being settled."""
     asked = model(HALF, words("fine"))
     agent = attach(counting(asked, declared), journal)
     with pytest.raises(RuntimeError, match="boom"):
@@ -244,7 +245,7 @@ def test_a_first_call_whose_type_needs_no_more(declared: Any, journal: RunJourna
 
 
 def test_the_first_call_without_an_annotation(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Left alone, with what to do about it, and with the entrypoint's own name."""
+    """The first call is left alone, and the reason names the remedy and the entrypoint."""
     agent = attach(in_list(model(HALF, words("fine"))), journal)
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke("hi", THREAD)
@@ -258,7 +259,7 @@ def test_the_first_call_without_an_annotation(journal: RunJournal, caplog: pytes
 
 
 def with_question(asked: Asked, *, pauses: bool = False) -> Any:
-    """Reads the user's words from a key of its own."""
+    """Read the user's words from a key of its own."""
 
     @entrypoint(checkpointer=InMemorySaver())
     def chat(given: Any, *, previous: list[BaseMessage] | None = None, config: RunnableConfig) -> Any:
@@ -275,7 +276,8 @@ def with_question(asked: Asked, *, pauses: bool = False) -> Any:
 @pytest.mark.parametrize("given", [{"question": "hi"}, {"question": "hi", "messages": []}])
 @pytest.mark.parametrize("settle", ["always", "never"])
 def test_a_call_with_something_else(given: Any, settle: Any, journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """The user's words are not known: the answer is not written alone, and the reason says what to do."""
+    """When the user's words are not known, the settlement does not write the answer alone, and the reason names the
+    remedy."""
     asked = model(words("hello"), HALF, words("fine"), HALF, words("well"))
     plain = with_question(asked)
     agent = attach(plain, journal, settle=settle)
@@ -299,7 +301,7 @@ def test_a_call_with_something_else(given: Any, settle: Any, journal: RunJournal
 
 
 def test_a_resume_holds_no_messages(journal: RunJournal) -> None:
-    """A run that takes up another one is settled: it is given no messages, and not because they were not understood."""
+    """A run that resumes another one is settled, although its input holds no messages."""
     plain = with_question(model([*words("one ", "two "), KeyboardInterrupt()]), pauses=True)
     agent = attach(plain, journal)
     agent.invoke("hi", THREAD)
@@ -310,7 +312,7 @@ def test_a_resume_holds_no_messages(journal: RunJournal) -> None:
 
 
 def test_a_value_of_another_kind(journal: RunJournal) -> None:
-    """A number that is saved is left as it is."""
+    """A saved number stays unchanged."""
     asked = model(words("hello"), HALF, words("fine"))
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -331,7 +333,7 @@ def test_a_value_of_another_kind(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("case", ["U:hi A(c1)", "U:hi A(c1) U:so"])
 def test_a_saved_list_that_was_broken_before(case: str, journal: RunJournal) -> None:
-    """Its open request is answered before the next call."""
+    """The next call finds a result for the open request."""
     asked = strict(words("fine"), words("well"))
     plain = in_list(asked)
     plain.update_state(THREAD, entrypoint.final(value=None, save=messages(case)), as_node="chat")
@@ -345,7 +347,7 @@ def test_a_saved_list_that_was_broken_before(case: str, journal: RunJournal) -> 
 
 
 def test_an_entrypoint_that_waits_for_a_human(journal: RunJournal) -> None:
-    """A pause is left as it is, and taken up as ever."""
+    """A pause stays unchanged, and a resume works."""
     asked = model(words("hello"), words("fine"))
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -361,7 +363,7 @@ def test_an_entrypoint_that_waits_for_a_human(journal: RunJournal) -> None:
 
 
 def test_recover_settles_an_entrypoint_once(journal: RunJournal) -> None:
-    """What was not settled at its end is settled by `recover`; again, there is nothing to do."""
+    """`recover` settles what was not settled at its end; a second `recover` does nothing."""
     plain = in_list(model(words("hello"), HALF))
     agent = attach(plain, journal, settle="never")
     agent.invoke("first", THREAD)
@@ -374,7 +376,7 @@ def test_recover_settles_an_entrypoint_once(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_partial_message_that_is_recorded_by_hand(is_async: bool) -> None:
-    """`record_partial_ai_message` writes into what was saved, once."""
+    """`record_partial_ai_message` writes into the saved value, once."""
     plain = in_list(model(words("hello")))
     plain.invoke("first", THREAD)
     message = AIMessage("one two ", id="m1")

@@ -1,4 +1,4 @@
-"""A checkpointer that comes later: the one that LangGraph uses when a run begins is the one that is settled through."""
+"""A checkpointer that is set later: runs are settled through the one that LangGraph uses when a run begins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.settle.test_settle import THREAD, made_by_hand, model, say, shown
 from tests.support.agents import words
 from tests.support.conversations import Gate
 
-# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+# Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 
@@ -75,12 +75,12 @@ WAYS: list[Way] = [assigned, replaced, assigned_to_a_copy, copied, shallow_copie
 
 
 def late(asked: Any, journal: RunJournal, **options: Any) -> Any:
-    """A graph that is attached before it has a checkpointer, and has no name of its own."""
+    """Return a graph that is attached before it has a checkpointer, and that has no name of its own."""
     return attach(made_by_hand(asked, ()), journal, **options)
 
 
 def in_it(saver: Any) -> list[str]:
-    """What a plain graph finds in a checkpointer, that knows nothing of a journal."""
+    """Return what a plain graph without a journal finds in a checkpointer."""
     plain = made_by_hand(model(words("never")), (), checkpointer=saver)
     state = plain.get_state(THREAD)
     assert state.next == ()
@@ -90,7 +90,7 @@ def in_it(saver: Any) -> list[str]:
 @pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_a_checkpointer_that_comes_later(way: Way, awaited: bool, journal: RunJournal) -> None:
-    """However it comes, a run that is cut off is settled in it, and the next message works."""
+    """Whichever way sets the checkpointer, a run that is cut off is settled in it, and the next message works."""
     asked, saver = model(HALF, words("fine")), InMemorySaver()
     agent, more = way(late(asked, journal), saver)
     config: Any = {"configurable": {"thread_id": "t", **more}}
@@ -109,7 +109,7 @@ def test_a_checkpointer_that_comes_later(way: Way, awaited: bool, journal: RunJo
 
 
 def test_a_checkpointer_that_the_context_lends(journal: RunJournal) -> None:
-    """A server may lend it by the context that surrounds the call, and not by its config."""
+    """A server may lend its checkpointer through the context of the call instead of its config."""
     asked, saver = model(HALF), InMemorySaver()
     agent = late(asked, journal)
     with (
@@ -122,7 +122,7 @@ def test_a_checkpointer_that_the_context_lends(journal: RunJournal) -> None:
 
 
 def test_two_checkpointers_in_turn(journal: RunJournal) -> None:
-    """Each run is settled in the one that it has used."""
+    """Each run is settled in the checkpointer that it has used."""
     asked, savers = model(HALF, HALF), [InMemorySaver(), InMemorySaver()]
     agent = late(asked, journal)
     for saver in savers:
@@ -133,7 +133,7 @@ def test_two_checkpointers_in_turn(journal: RunJournal) -> None:
 
 
 def test_a_graph_that_is_started_and_gets_its_checkpointer_later(journal: RunJournal) -> None:
-    """`start_run` attaches a graph by itself, and finds the checkpointer that the graph has by now."""
+    """`start_run` attaches a graph itself, and uses the checkpointer that the graph has by then."""
     asked, saver = model(words("first"), HALF), InMemorySaver()
     graph = made_by_hand(asked, ())
 
@@ -148,7 +148,8 @@ def test_a_graph_that_is_started_and_gets_its_checkpointer_later(journal: RunJou
 
 
 def test_what_is_assigned_is_wrapped_once(journal: RunJournal) -> None:
-    """Whoever assigns the saver of another copy, or the same one again, gets the one that knows its writes."""
+    """A program that assigns the saver of another copy, or the same saver again, gets the one `JournalSaver` that counts its
+    writes."""
     agent, saver = late(model(), journal), InMemorySaver()
     agent.checkpointer = saver
     mine = agent.checkpointer
@@ -163,11 +164,11 @@ def test_what_is_assigned_is_wrapped_once(journal: RunJournal) -> None:
     assert agent.checkpointer is None
 
 
-# --- what cannot be settled says so ---------------------------------------------------------------------------------------
+# --- what cannot be settled says so -------------------------------------------------------------------------------------
 
 
 def test_a_thread_without_a_checkpointer(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing keeps the thread: the run says so, and a warning does, once."""
+    """When no checkpointer keeps the thread, the run says so, and a warning says so once."""
     agent = late(model(HALF, HALF), journal)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="boom"):
@@ -179,7 +180,7 @@ def test_a_thread_without_a_checkpointer(journal: RunJournal, caplog: pytest.Log
 
 
 def test_no_thread_at_all(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Who asks for no thread misses none."""
+    """A call without a thread id causes no warning."""
     agent = late(model(HALF), journal)
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke(say("hi"))
@@ -189,7 +190,7 @@ def test_no_thread_at_all(journal: RunJournal, caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.parametrize("own", [None, True], ids=["inherits", "persistent"])
 def test_inside_of_a_graph_that_is_not_attached(own: Any, journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """The thread is that of the graph around: the run says so, and a warning names the remedy."""
+    """The thread belongs to the surrounding graph: the run says so, and a warning names the remedy."""
     inner = attach(made_by_hand(model(HALF), (), checkpointer=own, name="inner"), journal)
     outer: Any = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
     outer = outer.compile(checkpointer=InMemorySaver(), name="outer")
@@ -205,7 +206,7 @@ def test_inside_of_a_graph_that_is_not_attached(own: Any, journal: RunJournal, c
 
 
 def test_inside_of_a_graph_that_is_attached(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """It is a part of the run of that one, and settled with it."""
+    """An inner graph is a part of the surrounding run, and is settled with it."""
     inner = attach(made_by_hand(model(HALF), (), name="inner"), journal)
     outer: Any = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
     agent = attach(outer.compile(name="outer"), journal)
@@ -218,7 +219,7 @@ def test_inside_of_a_graph_that_is_attached(journal: RunJournal, caplog: pytest.
 
 
 def test_a_checkpointer_that_is_switched_off(journal: RunJournal) -> None:
-    """`checkpointer=False` stays what it is."""
+    """`checkpointer=False` stays as it is."""
     agent = attach(made_by_hand(model(HALF), (), checkpointer=False), journal)
     assert agent.checkpointer is False
     with pytest.raises(RuntimeError, match="boom"):
@@ -227,16 +228,16 @@ def test_a_checkpointer_that_is_switched_off(journal: RunJournal) -> None:
 
 
 def test_recover_asks_for_a_checkpointer(journal: RunJournal) -> None:
-    """A graph that has none cannot settle anything: the error says what to do."""
+    """`recover` with a graph without a checkpointer raises an error that says what to do."""
     with pytest.raises(errors.InvalidArgument, match="compiled with the checkpointer"):
         journal.recover(late(model(), journal))
 
 
-# --- nothing of ours stands where a program looks -------------------------------------------------------------------------
+# --- nothing of ours stands where a program looks -----------------------------------------------------------------------
 
 
 def test_no_snapshot_holds_our_handlers(journal: RunJournal) -> None:
-    """A server sends the config of a snapshot to a page: it is JSON, as without the journal."""
+    """The config of a snapshot can be serialized as JSON, as without the journal."""
     agent = late(model(words("fine")), journal)
     agent.checkpointer = InMemorySaver()
     agent.invoke(say("hi"), THREAD)
@@ -247,7 +248,7 @@ def test_no_snapshot_holds_our_handlers(journal: RunJournal) -> None:
 
 
 def test_callbacks_of_the_program_stay(journal: RunJournal) -> None:
-    """Those of the graph and those of the call hear what they hear without the journal."""
+    """The callbacks of the graph and of the call are called as without the journal."""
     from langchain_core.callbacks import BaseCallbackHandler
 
     class Ears(BaseCallbackHandler):
@@ -268,7 +269,8 @@ def test_callbacks_of_the_program_stay(journal: RunJournal) -> None:
 
 
 def test_a_deep_copy(journal: RunJournal) -> None:
-    """LangGraph's own deep copies do not run. Those of an attached graph can be made as well, and share its journal."""
+    """An attached graph can be deep-copied, and the copy shares its journal. Deep copies of plain graphs do not run in
+    LangGraph."""
     graph = made_by_hand(model(), ())
     for one in (graph, attach(graph, journal)):
         twin = copy.deepcopy(one)
@@ -283,7 +285,7 @@ class Typed(BaseModel):
 
 @pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
 def test_typed_states_stay_typed(awaited: bool, journal: RunJournal) -> None:
-    """`version="v2"` gives back the state in its own class, as the graph without the journal does."""
+    """`version="v2"` returns the state in its own class, as without the journal."""
     builder: Any = StateGraph(Typed).add_node("node", lambda state: {"mood": "better"}).add_edge(START, "node")
 
     def call(graph: Any) -> Any:
@@ -295,15 +297,15 @@ def test_typed_states_stay_typed(awaited: bool, journal: RunJournal) -> None:
     assert call(attach(builder.compile(), journal)) == plain
 
 
-# --- what LangGraph Server does -------------------------------------------------------------------------------------------
+# --- what LangGraph Server does -----------------------------------------------------------------------------------------
 
 
 class UserRollback(Exception):
-    """As LangGraph Server names what it cancels a run with, to remove the run's checkpoints then."""
+    """The exception by whose name LangGraph Server cancels a run in order to remove its checkpoints."""
 
 
 def test_a_run_that_is_rolled_back_is_not_settled(journal: RunJournal) -> None:
-    """The caller takes the question back: nothing is written into the thread, and the run says why."""
+    """A caller that rolls a run back gets an unchanged thread, and the run says why."""
     gate = Gate()
     agent = late(model([*words("one "), gate.apass]), journal)
     saver = agent.checkpointer = InMemorySaver()

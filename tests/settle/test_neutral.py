@@ -1,4 +1,4 @@
-"""What a program sees of its own graph is the same with the journal as without it."""
+"""Neutrality: a program sees the same of its own graph with the journal as without it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CHAINS: dict[str, Callable[..., Runnable[Any, Any]]] = {
     "bound inside": lambda *ours: RunnablePassthrough() | (_asked() | StrOutputParser()).with_config(callbacks=[*ours]),
     "graph": lambda *ours: asyncio.run(_in_a_graph()),
 }
-"""Each with our handlers in it, where the chain is what holds them."""
+"""The chains with our handlers inside, where the chain holds the handlers."""
 
 
 async def _events(chain: Runnable[Any, Any], config: Any, version: Any) -> list[Any]:
@@ -95,7 +95,7 @@ WAYS: dict[str, Callable[[Runnable[Any, Any], Any], Any]] = {
 
 
 def _steady(seen: list[Any]) -> list[str]:
-    """Without the ids, which are new in each run, and with the events of parallel branches in one order."""
+    """Return the events without ids, which differ in each run, and with the events of parallel branches in one order."""
     return sorted(re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", repr(one)) for one in seen)
 
 
@@ -115,7 +115,7 @@ def test_streams_of_events_keep_their_chunks(way: str, chain: str, count: int, j
 
 
 class Tapping(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
-    """A streaming handler of somebody else: notes what it is shown."""
+    """A third-party streaming handler, which notes the chunks that it gets."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -135,7 +135,8 @@ class Tapping(BaseCallbackHandler, _StreamingCallbackHandler[Any]):
 @pytest.mark.parametrize("awaited", [False, True])
 @pytest.mark.parametrize("chain", ["text", "list", "json", "generator", "parallel"])
 def test_another_streaming_handler_is_shown_the_output(chain: str, awaited: bool, order: str, journal: RunJournal) -> None:
-    """The first streaming handler beside ours sees the chunks of `stream` and `astream`; the next one sees none, as ever."""
+    """The first streaming handler beside ours gets the chunks of `stream` and `astream`; the second one gets none, as
+    without us."""
 
     def seen(handlers: list[Any], tapping: list[Tapping]) -> list[Any]:
         async def main() -> list[Any]:
@@ -151,12 +152,12 @@ def test_another_streaming_handler_is_shown_the_output(chain: str, awaited: bool
     assert seen([*taps[:place], ours, *taps[place:]], taps) == expected
 
 
-# --- models in nodes ------------------------------------------------------------------------------------------------------
+# --- models in nodes ----------------------------------------------------------------------------------------------------
 
 
 class TwoWays(BaseChatModel):
-    """A model that answers in one way and streams in another, as a model behind a mock, a cassette or an OpenAI-compatible
-    endpoint does."""
+    """A model whose answers differ between invoke and stream, as with a mock, a cassette or an OpenAI-compatible
+    endpoint."""
 
     candidates: int = 1
 
@@ -192,7 +193,7 @@ MODELS: dict[str, Callable[[], BaseChatModel]] = {
 
 
 def _answering(model: BaseChatModel) -> Any:
-    """A graph whose node calls the model by `invoke`, or `ainvoke` where that is awaited."""
+    """Return a graph whose node calls the model by `invoke`, or by `ainvoke` where that is awaited."""
 
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [model.invoke(state["messages"], config)]}
@@ -226,7 +227,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_in_a_node_answers_as_without_the_journal(model: str, call: str, journal: RunJournal) -> None:
-    """`attach` makes no model stream: what nodes call by `invoke` gives the same message, with the same usage and id."""
+    """`attach` makes no model stream: a node that calls `invoke` gets the same message, usage and id."""
     bare = _steady([CALLS[call](_answering(MODELS[model]()))])
     assert _steady([CALLS[call](attach(_answering(MODELS[model]()), journal))]) == bare
     (run,) = journal.runs()
@@ -234,7 +235,7 @@ def test_a_model_in_a_node_answers_as_without_the_journal(model: str, call: str,
 
 
 def test_capturing_invoke_is_asked_for(journal: RunJournal) -> None:
-    """With `capture_invoke`, the same model streams inside `invoke`: that is what its docstring warns of."""
+    """With `capture_invoke`, the same model streams inside `invoke`, as its docstring warns."""
     got = attach(_answering(TwoWays()), journal, capture_invoke=True).invoke(SAID, THREAD)["messages"][-1]
     assert (got.text, got.usage_metadata) == ("a 0stream 0", None)
 
@@ -282,7 +283,8 @@ async def _cut(agent: Any, how: str, held: asyncio.Event, journal: RunJournal) -
     ],
 )
 def test_a_stop_keeps_the_text_that_was_shown(how: str, capture: bool, words_are_kept: bool, journal: RunJournal) -> None:
-    """A model that a node calls by `ainvoke` streams only where its tokens are read; finished messages and tools stay."""
+    """A model that a node calls by `ainvoke` streams only where the program reads its tokens; finished messages and tools
+    stay."""
 
     async def main() -> list[str]:
         held = asyncio.Event()
@@ -298,7 +300,7 @@ def test_a_stop_keeps_the_text_that_was_shown(how: str, capture: bool, words_are
     assert asyncio.run(main()) == [*kept, *(["A~ so far "] if words_are_kept else [])]
 
 
-# --- what is no error -----------------------------------------------------------------------------------------------------
+# --- what is not an error -----------------------------------------------------------------------------------------------
 
 
 class Once(MessagesState):
@@ -319,7 +321,8 @@ class Reduced(MessagesState):
 def test_results_that_cannot_be_applied_together(
     state: Any, awaited: bool, durability: Any, journal: RunJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two nodes write a channel that takes one value: the program's own error, a settled thread, and no line in the log."""
+    """When two nodes write a channel that takes one value, the program gets its own error, and the thread is settled without
+    a log line."""
 
     def said(name: str, value: Any) -> Any:
         model = Scripted(scripts=[words(f"{name} said")])
@@ -357,7 +360,7 @@ def test_results_that_cannot_be_applied_together(
 
 
 def test_a_reducer_that_always_raises(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """The thread cannot be settled: one line says why, without a traceback, and so does the run."""
+    """A thread that cannot be settled costs one log line without a traceback, and the run says why as well."""
 
     def refuse(left: list[Any], right: list[Any]) -> list[Any]:
         if right or left:
@@ -376,19 +379,19 @@ def test_a_reducer_that_always_raises(journal: RunJournal, caplog: pytest.LogCap
 
 
 async def call_without_loop(graph: Any, path: str) -> None:
-    """The synchronous call of a graph whose saver is asynchronous."""
+    """Call a graph with an asynchronous saver synchronously."""
     async with AsyncSqliteSaver.from_conn_string(path) as graph.checkpointer:
         graph.invoke(SAID, THREAD)
 
 
 async def call_on_loop(graph: Any, path: str) -> None:
-    """The other way round."""
+    """Call a graph with a synchronous saver asynchronously."""
     with SqliteSaver.from_conn_string(path) as graph.checkpointer:
         await graph.ainvoke(SAID, THREAD)
 
 
 async def call_too_late(graph: Any, path: str) -> None:
-    """The saver is closed."""
+    """Call a graph whose saver is closed."""
     with SqliteSaver.from_conn_string(path) as graph.checkpointer:
         graph.checkpointer.setup()
     graph.invoke(SAID, THREAD)
@@ -398,8 +401,10 @@ async def call_too_late(graph: Any, path: str) -> None:
 def test_a_checkpointer_that_cannot_be_read(
     call: Any, journal: RunJournal, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A program that calls it wrongly gets its exception as without `attach`; the log says so in a line each, without a
-    traceback above DEBUG, and the run is not settled."""
+    """A program that calls its checkpointer wrongly gets the same exception as without `attach`.
+
+    The log has one line for each failure, without a traceback above DEBUG, and the run is not settled.
+    """
     caplog.set_level(logging.DEBUG, logger="langchain_runjournal")
     plain = (
         StateGraph(MessagesState).add_node("a", lambda state: {"messages": []}).add_edge(START, "a").compile(name="graph")
@@ -424,14 +429,14 @@ def test_a_checkpointer_that_cannot_be_read(
 
 
 class Down(InMemorySaver):
-    """A checkpointer that cannot be written, or read, for as often as it is told."""
+    """A checkpointer that cannot be written or read for a given number of times."""
 
     put_fails = reads_fail = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.has_one = threading.Event()
-        """Set when a task has written to the channel `one`: from then on a neighbour that fails does not take it away."""
+        """Set when a task has written to the channel `one`. A neighbour that fails later does not remove that write."""
 
     def put(self, *args: Any, **kwargs: Any) -> Any:
         self.put_fails -= 1
@@ -453,7 +458,7 @@ class Down(InMemorySaver):
 
 @pytest.mark.parametrize("failing", ["put_fails", "reads_fail"])
 def test_what_can_be_applied_is_never_dropped(failing: str, journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """A checkpointer that is down once leaves the thread to the next settlement, with what a finished task has written."""
+    """If the checkpointer fails once, the next settlement still applies what a finished task has written."""
     saver = Down()
 
     def finish(state: Once) -> dict[str, Any]:
@@ -479,7 +484,7 @@ def test_what_can_be_applied_is_never_dropped(failing: str, journal: RunJournal,
 def test_a_stream_that_is_collected_with_its_journal(
     awaited: bool, attached: bool, db: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It reports its end when its journal is gone: no error; the next journal finds the run, and settles it."""
+    """A stream that is garbage-collected after its journal causes no error, and the next journal settles the run."""
     saver = InMemorySaver()
     model = Scripted(scripts=[words("said")])
     builder = StateGraph(MessagesState).add_node("a", lambda state, config: {"messages": [model.invoke("?", config)]})
@@ -521,12 +526,12 @@ def test_a_stream_that_is_collected_with_its_journal(
         assert story(agent.invoke(SAID, THREAD)["messages"]) == ["U hi", "A said", "U hi", "A said"]
 
 
-# --- copies ---------------------------------------------------------------------------------------------------------------
+# --- copies -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
 def test_a_copy_of_a_journal_or_a_handler_is_the_same_one(how: Callable[[Any], Any], journal: RunJournal) -> None:
-    """Programs copy configs: what a copied config holds records the same runs in the same journal."""
+    """A copied config records the same runs in the same journal."""
     handlers = [JournalCallbackHandler(journal), JournalCallbackHandler(journal, capture_invoke=True)]
     for one in (journal, *handlers):
         assert how(one) is one
@@ -534,7 +539,7 @@ def test_a_copy_of_a_journal_or_a_handler_is_the_same_one(how: Callable[[Any], A
 
 
 def test_a_config_is_copied_with_what_is_in_it(journal: RunJournal) -> None:
-    """`copy.deepcopy` of a config with a handler and a journal in it works; the copy records in the same journal."""
+    """`copy.deepcopy` works for a config that holds a handler and a journal, and the copy records in the same journal."""
     config: Any = {"callbacks": [JournalCallbackHandler(journal)], "configurable": {"journal": journal}}
     copied = copy.deepcopy(config)
     assert copied is not config
@@ -545,7 +550,7 @@ def test_a_config_is_copied_with_what_is_in_it(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("attached", [False, True])
 def test_a_node_copies_its_callbacks(attached: bool, journal: RunJournal) -> None:
-    """`copy.deepcopy` of the callbacks that a node of an attached graph gets works as without the journal."""
+    """`copy.deepcopy` works for the callbacks that a node of an attached graph gets, as without the journal."""
 
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [TwoWays().invoke("?", {"callbacks": copy.deepcopy(config["callbacks"])})]}

@@ -1,4 +1,5 @@
-"""The order of settlements: the runs of a thread are settled as they began, by any process, whatever the clocks say."""
+"""The order of settlements: any process settles the runs of a thread in the order in which they began, whatever the clocks
+say."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from langchain_runjournal.capture.recorder import recorder_of
 from langchain_runjournal.common.twins import run_async, run_sync, wait_for
 from langchain_runjournal.events import Event
 from langchain_runjournal.journal.core import core_of
-from langchain_runjournal.settle import schedule as _turns
+from langchain_runjournal.settle import recovery as _recovery
 from langchain_runjournal.settle.graph_thread import GraphThreads
 from langchain_runjournal.settle.settler import Settler
 from langchain_runjournal.testing import FakeClock
 from tests.settle.test_settle import THREAD, Asked, Saver, athread, failing, made_by_hand, model, say, shown, thread
-from tests.settle.test_settle_found import cancelled, handlers, warnings_of
 from tests.support.agents import words
+from tests.support.attached import cancelled, handlers, warnings_of
 from tests.support.command_line import run as command
 from tests.support.conversations import Gate
 from tests.support.left_runs import Journals, begin, leave, words_of
@@ -37,7 +38,7 @@ CUT = {"status": "interrupted", "cause": "stop", "settled": False}
 
 
 def graph_of(asked: Asked | None = None, saver: Any = None) -> Any:
-    """One that answers."""
+    """Return a graph that answers."""
     return made_by_hand(asked or model(words("fine")), [], checkpointer=saver or InMemorySaver(), name="agent")
 
 
@@ -46,7 +47,7 @@ def outcomes(reports: list[Any]) -> dict[str, str]:
 
 
 def noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
-    """Set when something is waited for there."""
+    """Return an event that is set when something waits at that place."""
     waits = asyncio.Event()
 
     def waiting(*given: Any, **more: Any) -> Any:
@@ -61,8 +62,11 @@ def noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
 
 
 def test_recover_leaves_a_thread_that_another_process_settles(journals: Journals) -> None:
-    """It has just claimed the oldest run. The newer ones are held, with the reason, and not touched; other threads are
-    settled. The other process then settles all of them, in order: none is left behind."""
+    """`recover` holds the newer runs of a thread whose oldest run another process has just claimed.
+
+    It reports the reason, leaves the thread unchanged, and settles other threads. The other process then settles all runs in
+    order.
+    """
     leave(journals, "old", "new", "newest")
     leave(journals, "elsewhere", thread_id="u")
     gate, saver, other, here = Gate(), Saver(), journals(), journals()
@@ -82,7 +86,11 @@ def test_recover_leaves_a_thread_that_another_process_settles(journals: Journals
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_recover_leaves_a_thread_whose_oldest_run_belongs_to_a_living_process(ended: bool, journals: Journals) -> None:
-    """It goes on there, or has ended there and is not settled. When that process recovers, all are settled in order."""
+    """`recover` leaves a thread whose oldest run a living process owns, whether it is running or has ended without a
+    settlement.
+
+    When that process recovers, it settles all runs in order.
+    """
     other, here, graph = journals(), journals(), graph_of()
     begin(other, "old")
     end = Event(run_id="old", kind="run.end", data={"status": "interrupted", "cause": "stop", "settled": False})
@@ -99,7 +107,7 @@ def test_recover_leaves_a_thread_whose_oldest_run_belongs_to_a_living_process(en
 
 
 def test_recover_goes_by_the_order_of_the_store(journals: Journals) -> None:
-    """The clock of the container that the newer run began in is an hour behind."""
+    """`recover` uses the order of the store, although the clock of the newer run's container is an hour behind."""
     leave(journals, "old", clock=FakeClock(1_700_003_600.0))
     leave(journals, "new", clock=FakeClock(1_700_000_000.0))
     graph = graph_of()
@@ -110,7 +118,7 @@ def test_recover_goes_by_the_order_of_the_store(journals: Journals) -> None:
 
 
 def test_recover_goes_on_beside_a_prune(journals: Journals) -> None:
-    """Another process settles a run and prunes it in the middle: nothing is left to do for that one, and no error comes."""
+    """`recover` ignores a run that another process settles and prunes in the meantime."""
     leave(journals, "old", "new")
     leave(journals, "elsewhere", thread_id="u")
     graph, here, other = graph_of(), journals(), journals()
@@ -129,7 +137,7 @@ def test_recover_goes_on_beside_a_prune(journals: Journals) -> None:
 
 @pytest.mark.parametrize("read", ["old", "new"])
 def test_a_settlement_goes_on_beside_a_prune(read: str, journals: Journals) -> None:
-    """A run is deleted when a settlement is about to read its events: its own, or those of a newer run of the thread."""
+    """A settlement continues when its own run, or a newer run of the thread, is deleted before its events are read."""
     leave(journals, "old")
     graph, here, other = graph_of(), journals(), journals()
     if read == "new":
@@ -150,7 +158,7 @@ def test_a_settlement_goes_on_beside_a_prune(read: str, journals: Journals) -> N
 
 
 def test_two_recoveries_of_one_process(journals: Journals) -> None:
-    """At once: each run is settled by one of them, in order; the other one leaves the thread."""
+    """Of two recoveries at once, one settles the runs in order; the other one leaves the thread."""
     leave(journals, "old", "new")
 
     async def scenario() -> None:
@@ -168,7 +176,7 @@ def test_two_recoveries_of_one_process(journals: Journals) -> None:
 
 
 class Held(InMemorySaver):
-    """Waits at a gate before its first checkpoint of a settlement."""
+    """A checkpointer that waits at a gate before the first checkpoint of a settlement."""
 
     gate: Gate | None = None
 
@@ -181,12 +189,14 @@ class Held(InMemorySaver):
 
 
 def test_a_recovery_that_has_looked_before_a_message(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has listed a run of its own process, which a message of that process then settles. When it comes to the run, it
-    leaves it: a run that is settled is not given up because a newer one came."""
+    """A recovery leaves a run that a message of the same process has settled since the recovery listed it.
+
+    A settled run is not marked as given up because a newer one came.
+    """
     here = journals()
     begin(here, "old")
     here.append(Event(run_id="old", kind="run.end", data=CUT))
-    agent, listed, asked = attach(graph_of(), here), _turns.unsettled, ["next"]
+    agent, listed, asked = attach(graph_of(), here), _recovery.unsettled, ["next"]
 
     def listed_early(journal: RunJournal, thread_id: str | None = None) -> Any:
         found = listed(journal, thread_id)
@@ -194,7 +204,7 @@ def test_a_recovery_that_has_looked_before_a_message(journals: Journals, monkeyp
             agent.invoke(say(asked.pop()), THREAD)
         return found
 
-    monkeypatch.setattr(_turns, "unsettled", listed_early)
+    monkeypatch.setattr(_recovery, "unsettled", listed_early)
     assert (here.recover(agent), asked) == ([], [])
     assert (here.run("old").settled, here.run("old").given_up, here.run("old").problem) == (True, False, None)
     assert [event.kind for event in here.read("old")].count("run.settled") == 1
@@ -202,8 +212,10 @@ def test_a_recovery_that_has_looked_before_a_message(journals: Journals, monkeyp
 
 @pytest.mark.parametrize("owner", ["lives", "is gone"])
 def test_a_run_that_a_message_of_another_process_has_settled(owner: str, journals: Journals) -> None:
-    """The run belongs to a living process, so that the message cannot say that it is settled. A later `recover` finds the
-    words in the thread, and does not say that the conversation went on without them."""
+    """A later `recover` finds the words of the run in the thread, and reports "whole" instead of "moved_on".
+
+    The run belongs to a living process, so the message could not append the settlement to its journal.
+    """
     theirs, here = journals(), journals()
     begin(theirs, "old")
     theirs.append(Event(run_id="old", kind="run.end", data=CUT))
@@ -225,8 +237,7 @@ def test_a_run_that_a_message_of_another_process_has_settled(owner: str, journal
 
 
 def test_a_run_is_held_while_an_older_one_is_not_settled(journals: Journals) -> None:
-    """The older one could not be settled, neither when it ended nor before the newer one began. The newer one is cut off: it
-    waits for its turn, which comes with `recover`."""
+    """A run that is cut off is held while an older one could not be settled; `recover` then settles both in order."""
     saver = Saver()
     with journals() as journal:
         agent = attach(graph_of(model([*words("one "), OSError("a")], [*words("two "), OSError("b")]), saver), journal)
@@ -246,7 +257,7 @@ def test_a_run_is_held_while_an_older_one_is_not_settled(journals: Journals) -> 
 
 
 def test_the_next_message_settles_in_order_what_was_held(journals: Journals) -> None:
-    """Its model gets the words of both runs that were cut off."""
+    """The model of the next message gets the words of both runs that were cut off."""
     saver = Saver()
     asked = model([*words("one "), OSError("a")], [*words("two "), OSError("b")], words("fine"))
     with journals() as journal:
@@ -261,7 +272,7 @@ def test_the_next_message_settles_in_order_what_was_held(journals: Journals) -> 
 
 
 def test_a_run_that_is_cut_off_beside_an_older_one(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at once on a thread, the newer one stopped first: it is held. The older one is not left behind for that."""
+    """Of two parallel runs on a thread, the newer one is stopped first and held; the older one is not left behind."""
     monkeypatch.setattr("langchain_runjournal.settle.schedule._LEAVING", 0.02)
 
     async def scenario() -> None:
@@ -292,8 +303,8 @@ async def _read(agent: Any, text: str) -> None:
 
 @pytest.mark.parametrize("older", ["another graph", "no graph can", "a handler records it", "it was settled here"])
 def test_what_no_run_waits_for(older: str, journals: Journals) -> None:
-    """A run is settled at its end beside an older one that is not settled: one that this graph never settles; one that goes
-    on and that only a handler records; one that was settled here, of which its own process has to say so."""
+    """A run does not wait for an older run that this graph never settles, that only a handler records, or that is settled
+    here already."""
     other = journals()
     about: dict[str, Any] = {"runjournal_problem": "no thread"} if older == "no graph can" else {}
     graph = {"another graph": "else", "a handler records it": None}.get(older, "agent")
@@ -315,7 +326,7 @@ def test_what_no_run_waits_for(older: str, journals: Journals) -> None:
 
 
 def looked_at(journal: RunJournal, run_id: str, times: int = 3) -> threading.Event:
-    """Set when a journal has tried that often to claim a run."""
+    """Return an event that is set when a journal has tried so many times to claim a run."""
     often, left, claim = threading.Event(), [times], journal.claim
 
     def claimed(asked: str) -> bool:
@@ -330,7 +341,7 @@ def looked_at(journal: RunJournal, run_id: str, times: int = 3) -> threading.Eve
 
 
 def test_a_message_that_waits_for_a_settler_that_dies(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It claims the run at its next look, settles it, and the newer ones after it, and then begins."""
+    """A message claims the run of a dead settler at its next attempt, settles it and the newer ones, and then begins."""
     monkeypatch.setattr("langchain_runjournal.settle.schedule._SETTLING", 0.2)
     leave(journals, "old", "new")
     asked, here, settler = model(words("fine")), journals(), journals()
@@ -349,7 +360,7 @@ def test_a_message_that_waits_for_a_settler_that_dies(journals: Journals, monkey
 def test_a_message_begins_only_when_what_it_waits_for_is_settled(
     journals: Journals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long another living process takes: the log says once for whom it waits."""
+    """A message waits as long as another living process settles, and the log names that process once."""
     monkeypatch.setattr("langchain_runjournal.settle.schedule._SETTLING", 0.01)
     leave(journals, "old", "new")
     asked, saver, gate = model(words("fine")), Saver(), Gate()
@@ -373,7 +384,7 @@ def test_a_message_begins_only_when_what_it_waits_for_is_settled(
 
 
 def test_a_recovery_beside_a_message_that_waits(journals: Journals) -> None:
-    """The message has begun and waits, in another process, for what is about to be recovered: that does not hold it up."""
+    """A message of another process that waits for the runs to be recovered does not delay the recovery."""
     leave(journals, "old")
     here, other = journals(), journals()
     assert here.claim("old")
@@ -392,7 +403,7 @@ def test_a_recovery_beside_a_message_that_waits(journals: Journals) -> None:
 
 
 def test_a_message_waits_for_a_recovery_of_its_own_process(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins when the thread is whole, and not in the middle of the settlement."""
+    """A message begins after the recovery of its own process has settled the thread."""
     leave(journals, "old", "new")
 
     async def scenario() -> None:
@@ -415,7 +426,7 @@ def test_a_message_waits_for_a_recovery_of_its_own_process(journals: Journals, m
 
 
 def test_a_message_that_is_cancelled_while_it_waits(journals: Journals) -> None:
-    """It ends at once, whatever it has waited for; the next message puts its words into the thread, behind older ones."""
+    """A message that is cancelled while it waits ends at once; the next message writes its words behind the older ones."""
     leave(journals, "old")
 
     async def scenario() -> None:
@@ -439,7 +450,7 @@ def test_a_message_that_is_cancelled_while_it_waits(journals: Journals) -> None:
 
 
 def test_a_settlement_that_is_begun_twice(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one waits for the first, and returns its result; the thread is written once."""
+    """The second of two equal settlements waits for the first, returns its result, and the thread is written once."""
     leave(journals, "old")
 
     async def scenario() -> None:
@@ -463,8 +474,10 @@ def test_a_settlement_that_is_begun_twice(journals: Journals, monkeypatch: pytes
 
 
 def test_an_end_that_is_reported_twice(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task of a run reports its end, and so does LangChain: the thread is settled once, and the end is told once. The
-    second one returns when the first has settled."""
+    """When both the task of a run and LangChain report its end, the thread is settled once and one `run.end` is appended.
+
+    The second report returns when the first one has settled.
+    """
     settled: list[str] = []
     settle = Settler.settle
 
@@ -485,7 +498,7 @@ def test_an_end_that_is_reported_twice(journals: Journals, monkeypatch: pytest.M
             [found] = await journal.aruns()
             run.cancel()
             await gates[1].reached.wait()
-            [again] = [one for one in handlers(agent) if type(one).__name__ == "_SettlesLater"]
+            [again] = [one for one in handlers(agent) if type(one).__name__ == "_AsyncSettlementHandler"]
             root_id = next(root.turn.key for root in _roots(journal))
             second = asyncio.create_task(again.on_chain_error(asyncio.CancelledError(), run_id=uuid.UUID(int=root_id)))
             for _ in range(20):
@@ -512,7 +525,8 @@ def _roots(journal: RunJournal) -> list[Any]:
 def test_the_command_line_says_which_runs_are_left(
     journals: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line for each, with the run that comes first, and the exit code of something that is left to do."""
+    """The command prints a line for each run that is left, names the run that comes first, and exits with the code for work
+    left."""
     other = journals()
     begin(other, "old")
     leave(journals, "new")
@@ -526,7 +540,7 @@ def test_the_command_line_says_which_runs_are_left(
 
 
 def test_the_log_says_nothing_of_what_is_in_order(journals: Journals, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither a recovery in order nor a run that is held is an error."""
+    """The log reports neither a recovery in order nor a held run as an error."""
     caplog.set_level(logging.WARNING)
     leave(journals, "old", "new")
     with journals() as journal:
@@ -535,7 +549,7 @@ def test_the_log_says_nothing_of_what_is_in_order(journals: Journals, caplog: py
 
 
 def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run whose owner left it is reported as failed, with the reason; the other threads are settled."""
+    """`recover` reports the run of an unreadable spool as failed, with the reason, and settles the other threads."""
     leave(journals, "bad", thread_id="bad")
     leave(journals, "good", thread_id="good")
     journal = journals()
@@ -556,7 +570,7 @@ def test_recover_goes_on_beside_a_spool_that_cannot_be_read(journals: Journals, 
 
 
 def test_a_run_that_ends_while_it_is_looked_at_holds_nothing(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer run that is listed as running, and ends before its events are read: the older one is settled."""
+    """A newer run that ends between the listing and the read of its events does not hold the older one."""
     leave(journals, "old")
     alive = journals()
     begin(alive, "new")
@@ -569,6 +583,6 @@ def test_a_run_that_ends_while_it_is_looked_at_holds_nothing(journals: Journals,
         yield from ()
         return False
 
-    monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_elsewhere", ends)
+    monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_in_other_process", ends)
     journal = journals()
     assert outcomes(journal.recover(attach(graph_of(), journal)))["old"] == "settled"

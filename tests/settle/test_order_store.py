@@ -1,4 +1,4 @@
-"""What is to be settled is found by an index: neither `recover` nor a new message reads what was settled long ago."""
+"""The index of unsettled runs: neither `recover` nor a new message reads runs that were settled long ago."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _asked: list[tuple[str, Any]] = []
 
 
 class _Explained(sqlite3.Connection):
-    """Keeps what it is asked."""
+    """A connection that keeps its statements."""
 
     def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
         _asked.append((sql, values))
@@ -31,7 +31,7 @@ class _Explained(sqlite3.Connection):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
-    """All statements of the stores that are opened from now on, with their values."""
+    """Return all statements of the stores that are opened from now on, with their values."""
 
     def connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
         about: dict[str, Any] = {"timeout": busy_timeout, "isolation_level": None, "check_same_thread": False}
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
 
 
 def plans_of(db: Path, asked: list[tuple[str, Any]]) -> dict[str, str]:
-    """For each statement that looks for runs, how SQLite finds them."""
+    """Return, for each statement that searches runs, how SQLite finds them."""
     found: dict[str, str] = {}
     with closing(sqlite3.connect(db)) as con:
         for sql, values in asked:
@@ -58,8 +58,8 @@ def graph_of(*scripts: list[Any]) -> Any:
 
 
 def test_nothing_reads_all_runs(db: Path, journals: Journals, asked: list[tuple[str, Any]]) -> None:
-    """In a recovery, a turn, one that is cut off, and one that is taken up: runs are found by their id, by their thread, or
-    by the index of those that are to be settled. Never by their status, of which there may be any number."""
+    """A recovery, a message, a cut-off and a resume find runs by id, thread or the index of unsettled runs, never by
+    status."""
     leave(journals, "old", "new")
     with journals() as journal:
         agent = attach(graph_of([*words("one "), OSError("a")], words("fine"), words("fine")), journal)
@@ -78,7 +78,7 @@ def test_nothing_reads_all_runs(db: Path, journals: Journals, asked: list[tuple[
 
 
 def test_how_many_runs_a_recovery_is_given(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are to be settled, and none of those that are: also of a new message on their thread."""
+    """A recovery, and a new message on the thread, read the runs that are to be settled and none of the settled ones."""
     with journals() as journal:
         for number in range(300):
             run_id = f"r{number}"
@@ -92,7 +92,7 @@ def test_how_many_runs_a_recovery_is_given(journals: Journals, monkeypatch: pyte
             monkeypatch.setattr(core_of(journal).store, verb, _counting(getattr(core_of(journal).store, verb), given))
         agent = attach(graph_of(words("fine")), journal)
         assert [one.run_id for one in journal.recover(agent)] == ["old"]
-        # With the neighbours of the one run on its thread, and what is looked for in earlier runs of it.
+        # This includes the neighbours of the one run on its thread, and what the settlement searches in earlier runs of it.
         assert max(given) <= 50
         given.clear()
         agent.invoke(say("hi"), THREAD)
@@ -109,7 +109,7 @@ def _counting(work: Any, given: list[int]) -> Any:
 
 
 def test_a_run_that_was_left_long_ago_is_settled_before_a_new_message(journals: Journals) -> None:
-    """However many runs its thread has had since."""
+    """A new message settles an old run, however many runs its thread has had since."""
     leave(journals, "old")
     with journals() as journal:
         for number in range(40):
@@ -121,7 +121,7 @@ def test_a_run_that_was_left_long_ago_is_settled_before_a_new_message(journals: 
 
 
 def test_a_file_of_an_older_release_gets_the_index(db: Path) -> None:
-    """When it is opened. Its format keeps its number, so that the older release can go on with it."""
+    """A file of an older release gets the index when it is opened, and the older release can still use it."""
     with RunJournal(db) as journal:
         begin(journal, "old")
     with closing(sqlite3.connect(db)) as con:

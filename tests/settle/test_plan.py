@@ -1,4 +1,4 @@
-"""What a settlement adds to a thread: a table, and what holds for every thread and every run."""
+"""The plan of a settlement: a table of what it adds, and properties of every thread and every run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _FORM = re.compile(r"(?P<kind>[UASTR])(?P<mark>[+*~]?)(?P<id>\w*)(\((?P<calls>.+
 
 
 def message(text: str) -> Any:
-    """U1 a human, A1(c1,c2) an AI message with requests, T(c1) a result, S1 a system message, R1 the removal of a message.
-    Behind the letter, + says recovered, * synthetic, ~ partial. Without a number it has no id. Words are behind a colon."""
+    """Parse a message: U1 a human, A1(c1,c2) an AI message with requests, T(c1) a result, S1 a system message, R1 a removal.
+
+    Behind the letter, + means recovered, * synthetic, ~ partial. Without a number it has no id. Words stand behind a colon.
+    """
     found = _FORM.fullmatch(text)
     assert found, text
     kind, calls = found["kind"], (found["calls"] or "").split(",") if found["calls"] else []
@@ -48,7 +50,7 @@ def messages(text: str) -> list[Any]:
 
 
 def shown(found: Sequence[Any]) -> str:
-    """The other way round; an id that we have made is shown as #."""
+    """Format a message as `message` parses it; a generated id is shown as #."""
     told = []
     for one in found:
         mark = next(mark for mark, origin in MARKS.items() if origin == origin_of(one))
@@ -63,7 +65,7 @@ def shown(found: Sequence[Any]) -> str:
 
 
 def knows(*calls: str) -> Any:
-    """Somebody who has the real results of these calls, and has heard of no other."""
+    """Return an `ask` that has the real results of these calls, and knows of no others."""
 
     def ask(asking: Any, request: Request) -> CallKnowledge:
         result = ToolMessage(f"result of {request.id}", tool_call_id=str(request.id), id=f"t-{request.id}")
@@ -98,7 +100,7 @@ ROWS = [
     ("results of an earlier run go with their request", "U1 A1(c1,c2)", "T(c1) A~2", "c1", True, "T+(c1) T*(c2) A~2"),
     ("the conversation has gone on", "U1 A1(c1) T(c1) U2 A2", "U1 A1(c1) A~3", "", True, None),
     ("the conversation has gone on without this run", "U0 A0 U2 A2", "U1 A~1", "", False, "U+1 A~1"),
-    ("a human has spoken after it, and nobody has answered", "U1 A1 U2", "U1 A1 A~3", "", True, "A~3"),
+    ("a human has spoken after it, and no message has answered it", "U1 A1 U2", "U1 A1 A~3", "", True, "A~3"),
     ("what the graph took out is not put back", "A2", "U1 A1(c1) A2 A~3", "c1", True, "A~3"),
     ("nor the input that it took out", "S1", "U1 A~1", "", True, "A~1"),
     ("a summary in place of the past", "S9 A2(c2)", "U1 A1(c1) T(c1) A2(c2) T(c2)", "c2", True, "T+(c2)"),
@@ -117,7 +119,7 @@ NAMES = [row[0] for row in ROWS]
     ("thread", "transcript", "real", "applied", "added"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS]
 )
 def test_what_is_added(thread: str, transcript: str, real: str, applied: bool, added: str | None) -> None:
-    """A row of the table, message by message; and nothing is changed that was given."""
+    """The plan adds what a row of the table says, message by message, and changes no input."""
     given_thread, given_transcript = messages(thread), messages(transcript)
     found = planned(given_thread, given_transcript, knows(*real.split()), applied)
     assert (None if found.moved_on else shown(found.add)) == added
@@ -131,7 +133,7 @@ def test_what_is_added(thread: str, transcript: str, real: str, applied: bool, a
 def test_a_thread_that_got_it_lacks_nothing(
     thread: str, transcript: str, real: str, applied: bool, added: str | None
 ) -> None:
-    """Settling again adds nothing, wherever the first time was killed: the rest comes then, and is the same."""
+    """A second settlement adds exactly the rest, wherever the first one was killed."""
     history, said, ask = messages(thread), messages(transcript), knows(*real.split())
     whole = planned(history, said, ask, applied).add
     for cut in range(len(whole) + 1):
@@ -140,8 +142,8 @@ def test_a_thread_that_got_it_lacks_nothing(
     assert (added or "") == shown(whole)
 
 
-def test_a_real_result_that_comes_late_takes_the_place_of_the_made_up_one() -> None:
-    """Under the id of the one that stands there, so that no other message moves; once."""
+def test_a_late_result_replaces_the_synthetic_one() -> None:
+    """A late result gets the id of the synthetic one, so that no other message moves, and is written once."""
     thread = [*messages("U1 A1(c1,c2)"), *planned(messages("U1 A1(c1,c2)"), [], knows()).add, *messages("U2 A2")]
     late = planned(thread, [], knows("c1")).add
     assert shown(late) == "T+(c1)"
@@ -151,26 +153,27 @@ def test_a_real_result_that_comes_late_takes_the_place_of_the_made_up_one() -> N
 
 
 def test_a_state_that_only_grows_is_not_given_a_second_result() -> None:
-    """Where a message does not replace the one of its id, a late result would be a second answer."""
+    """Where a message does not replace the one of its id, a late result is not added, because it would be a second
+    result."""
     thread = [*messages("U1 A1(c1)"), *planned(messages("U1 A1(c1)"), [], knows()).add]
     assert planned(thread, [], knows("c1"), by_id=False).add == []
 
 
-def test_a_made_up_result_of_another_run_is_left_to_that_run() -> None:
-    """Only the run that knows may say what happened."""
+def test_a_synthetic_result_of_another_run_is_left_to_that_run() -> None:
+    """Only the run that wrote a synthetic result replaces it."""
     thread = [*messages("U1 A1(c1)"), *planned(messages("U1 A1(c1)"), [], knows()).add]
     assert plan(thread, [], knows("c1"), run_id="run-2", applied=True).add == []
 
 
 @pytest.mark.parametrize("call", [{"id": None, "name": "tool"}, {"id": "c1", "name": ""}])
 def test_a_call_that_reaches_no_provider_gets_no_answer(call: dict[str, Any]) -> None:
-    """Its answer would stand alone, and be refused."""
+    """A call without a name gets no result, because the result would stand alone and be refused."""
     asking = AIMessage("", id="a1", tool_calls=[{"args": {}, "type": "tool_call", **call}])
     assert planned([message("U1"), asking], [], knows("c1")).add == []
 
 
 def test_every_place_of_a_message_without_an_id_gets_its_own() -> None:
-    """The same each time, also for messages that say the same; and nobody else's."""
+    """Each message without an id gets its own generated id, the same each time, also if two messages say the same."""
     said = messages("U:hi U:hi A~1")
     first, second = planned([], said, knows(), False).add, planned([], said, knows(), False).add
     assert [one.id for one in first] == [one.id for one in second]
@@ -181,7 +184,7 @@ def test_every_place_of_a_message_without_an_id_gets_its_own() -> None:
 
 @st.composite
 def _runs(draw: st.DrawFn) -> tuple[list[Any], list[Any], set[str], int]:
-    """A history, a run, the calls whose results are known, and how much of the run was checkpointed."""
+    """Generate a history, a run, the calls whose results are known, and how much of the run was checkpointed."""
     number = iter(range(1, 1000))
     history = messages("U0 A0") if draw(st.booleans()) else []
     said = [message(f"U{next(number)}")]
@@ -202,7 +205,7 @@ def _runs(draw: st.DrawFn) -> tuple[list[Any], list[Any], set[str], int]:
 @pytest.mark.guarantee("history")
 @given(_runs())
 def test_whatever_was_checkpointed_the_thread_is_the_same(case: tuple[list[Any], list[Any], set[str], int]) -> None:
-    """A run of which more or less was checkpointed: the same thread comes out, every request answered behind it."""
+    """However much of a run was checkpointed, the settled thread is the same, with a result behind every request."""
     history, said, known, kept = case
     thread = [*history, *said[:kept]]
     after = [*thread, *planned(thread, said, knows(*known), applied=kept > 0).add]
@@ -232,11 +235,11 @@ def test_whatever_was_checkpointed_the_thread_is_the_same(case: tuple[list[Any],
     ],
 )
 def test_what_a_thread_holds_behind_which_others_stand(thread: str, transcript: str, held: bool) -> None:
-    """It holds a run if it has each message under its id, each partial one in full, and a result for each request."""
+    """A thread holds a run if it has each message under its id, each partial one in full, and a result for each request."""
     assert holds(messages(thread), messages(transcript), run_id=RUN, applied=False) is held
 
 
 def test_a_thread_holds_what_a_run_was_given_if_the_run_has_stored_a_superstep() -> None:
-    """The graph gives an id to a question that had none; the thread holds it under that id."""
+    """The thread holds a question without an id under the id that the graph gave it."""
     assert holds(messages("U1:hi A2 U3 A4"), messages("U:hi A2"), run_id=RUN, applied=True)
     assert not holds(messages("U1:hi A2 U3 A4"), messages("U:hi A2"), run_id=RUN, applied=False)

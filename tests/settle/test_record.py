@@ -1,4 +1,4 @@
-"""`record_partial_ai_message`: one cut-off answer, written once, through a graph or its bare checkpointer."""
+"""`record_partial_ai_message`: writes one cut-off answer once, through a graph or its bare checkpointer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CUT = AIMessage("one two ", id="a2")
 
 
 class Thread:
-    """A thread with one turn in it, and what a message is written to it with."""
+    """A thread with one turn, and the target through which a message is written to it."""
 
     def __init__(self, kind: str, journal: RunJournal, path: Path, build: Callable[..., Any] | None = None) -> None:
         self.stack = ExitStack()
@@ -69,7 +69,7 @@ def threads(request: pytest.FixtureRequest, journal: RunJournal, tmp_path: Path)
 
 
 def test_it_is_written_behind_the_others(threads: Thread) -> None:
-    """True; marked as partial, with its cause, and with nothing left to run. The next turn is given it."""
+    """It returns True, and writes a partial message with its cause and no task left to run. The next request includes it."""
     before = threads.graph.get_state(THREAD).values["messages"]
     assert record_partial_ai_message(threads.target, THREAD, CUT, cause="disconnect") is True
     state = threads.graph.get_state(THREAD)
@@ -82,7 +82,7 @@ def test_it_is_written_behind_the_others(threads: Thread) -> None:
 
 
 def test_twice_is_once(threads: Thread) -> None:
-    """The second time it returns False and writes nothing, whatever it is given under that id."""
+    """A second call returns False and writes nothing, whatever message has that id."""
     assert record_partial_ai_message(threads.target, THREAD, CUT)
     checkpoints, found = threads.checkpoints(), thread(threads.graph)
     assert record_partial_ai_message(threads.target, THREAD, CUT) is False
@@ -91,7 +91,7 @@ def test_twice_is_once(threads: Thread) -> None:
 
 
 def test_an_answer_that_is_complete_stays(threads: Thread) -> None:
-    """False, and nothing is written: the thread has it, whole."""
+    """It returns False and writes nothing when the thread has the whole answer."""
     whole = threads.graph.get_state(THREAD).values["messages"][-1]
     checkpoints = threads.checkpoints()
     assert record_partial_ai_message(threads.target, THREAD, AIMessage("hel", id=whole.id)) is False
@@ -102,14 +102,14 @@ def test_an_answer_that_is_complete_stays(threads: Thread) -> None:
     "content", ["", "  \n", [], [{"type": "text", "text": " "}], [{"type": "thinking", "thinking": "hm"}]]
 )
 def test_what_shows_nothing_is_not_written(content: Any, threads: Thread) -> None:
-    """A blank message is refused by providers, and nobody has seen it."""
+    """It does not write a blank message, which providers refuse and no user has seen."""
     checkpoints = threads.checkpoints()
     assert record_partial_ai_message(threads.target, THREAD, AIMessage(content, id="a2")) is False
     assert threads.checkpoints() == checkpoints
 
 
 def test_half_a_tool_call_is_no_tool_call(threads: Thread) -> None:
-    """The sum of chunks: LangChain makes a whole call of half a one. It is told of, and not asked for."""
+    """It mentions a cut-off tool call in a note and does not request it, although LangChain parses it as a whole call."""
     parts = [
         AIMessageChunk("one two ", id="a2"),
         AIMessageChunk("", tool_call_chunks=[tool_call_chunk(name="rm", args='{"path": "/tm', id="c1", index=0)]),
@@ -128,7 +128,7 @@ def test_half_a_tool_call_is_no_tool_call(threads: Thread) -> None:
 
 
 def test_a_message_without_an_id_gets_one_of_its_own(threads: Thread) -> None:
-    """The same for the same words, so that the second time is a second time; another for others."""
+    """Equal words get an equal id, so that a second call counts as one; other words get another id."""
     assert record_partial_ai_message(threads.target, THREAD, AIMessage("one two "))
     assert record_partial_ai_message(threads.target, THREAD, AIMessage("one two ")) is False
     assert record_partial_ai_message(threads.target, THREAD, AIMessage("three "))
@@ -138,7 +138,7 @@ def test_a_message_without_an_id_gets_one_of_its_own(threads: Thread) -> None:
 
 
 def test_what_came_of_a_transcript_is_written_as_it_is(threads: Thread, journal: RunJournal) -> None:
-    """A partial message of the journal keeps what it says of itself."""
+    """It writes a partial message of the journal unchanged."""
     agent = attach(made_by_hand(model([*words("one "), RuntimeError("boom")]), []), journal, capture_invoke=True)
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke(say("hi"))
@@ -149,7 +149,7 @@ def test_what_came_of_a_transcript_is_written_as_it_is(threads: Thread, journal:
 
 
 def test_the_twin_does_the_same(journal: RunJournal, tmp_path: Path) -> None:
-    """Through a graph, an attached one and the bare asynchronous saver."""
+    """The async twin writes the same through a graph, an attached graph and the bare asynchronous saver."""
 
     async def scenario() -> None:
         for number in range(3):
@@ -169,7 +169,7 @@ def test_the_twin_does_the_same(journal: RunJournal, tmp_path: Path) -> None:
 
 
 def test_the_twin_is_brought_to_its_end(journal: RunJournal) -> None:
-    """Also if who awaits it is cancelled in the middle."""
+    """The async twin completes its write even if the awaiting task is cancelled."""
 
     class Slow(InMemorySaver):
         def __init__(self) -> None:
@@ -203,7 +203,7 @@ def test_the_twin_is_brought_to_its_end(journal: RunJournal) -> None:
 @pytest.mark.parametrize("target", ["graph", "memory"])
 @pytest.mark.parametrize("make", [made_by_hand, made_by_langchain], ids=["hand", "agent"])
 def test_open_requests_before_it_are_answered(make: Any, target: str) -> None:
-    """What a run left: the real results of finished tools where the thread has them, an honest answer otherwise."""
+    """Open requests of a run get the real results that the thread has, and synthetic results otherwise."""
     tools = Tools()
     asked = model(CALLS, words("fine"))
     graph = make(asked, tools.all, checkpointer=tools.saver)
@@ -219,7 +219,7 @@ def test_open_requests_before_it_are_answered(make: Any, target: str) -> None:
 
 
 def test_an_unattached_graph_after_a_crash(tmp_path: Path) -> None:
-    """It is the primitive for those who capture on their own: the model was cut, its node is still to run."""
+    """A program that captures on its own can use it after the model was cut off, while its node is still to run."""
     asked = model([*words("one "), RuntimeError("boom")], words("fine"))
     graph = made_by_hand(asked, [], checkpointer=InMemorySaver())
     with pytest.raises(RuntimeError, match="boom"):
@@ -232,7 +232,7 @@ def test_an_unattached_graph_after_a_crash(tmp_path: Path) -> None:
 
 
 def test_a_write_that_broke_in_the_middle_is_finished_the_second_time() -> None:
-    """The message stands there, and its node is still to run: the second time says False and clears that."""
+    """After a failed first write, the second call returns False and drops the node that was still to run."""
     tools = Tools()
     graph = made_by_hand(model(words("hello")), [], checkpointer=tools.saver)
     graph.invoke(say("hi"), THREAD)
@@ -257,7 +257,7 @@ def test_a_write_that_broke_in_the_middle_is_finished_the_second_time() -> None:
 
 @pytest.mark.parametrize(
     ("how", "target"),
-    # Of a breakpoint, a bare checkpointer knows nothing.
+    # A bare checkpointer does not know breakpoints.
     [
         ("interrupt", "graph"),
         ("interrupt", "attached"),
@@ -267,7 +267,7 @@ def test_a_write_that_broke_in_the_middle_is_finished_the_second_time() -> None:
     ],
 )
 def test_a_thread_that_waits_for_a_human_is_left_alone(how: str, target: str, journal: RunJournal) -> None:
-    """False, and the answer of the human still arrives."""
+    """It returns False when the thread waits for a human, and the answer of the human still works."""
     tools = Tools()
     asked = model(asks(("c1", "fast", {"x": 1}), ("c2", "human", {"x": 2})) if how == "interrupt" else CALLS, words("fine"))
     options = {} if how == "interrupt" else {"interrupt_before": ["tools"]}
@@ -284,7 +284,7 @@ def test_a_thread_that_waits_for_a_human_is_left_alone(how: str, target: str, jo
 
 
 def test_a_thread_on_which_a_run_goes_on_is_left_alone(journal: RunJournal) -> None:
-    """The journal of an attached graph knows: what is written now would be lost."""
+    """It returns False while the journal of an attached graph shows a running run, which would lose the write."""
     began, go = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -329,7 +329,7 @@ def _noting(**options: Any) -> Any:
 
 @pytest.mark.parametrize("target", ["graph", "memory"])
 def test_a_state_without_messages(target: str) -> None:
-    """Nothing is written, and the error names what the state has."""
+    """It writes nothing, and the error names the channels of the state."""
     graph = _noting()
     graph.invoke({"notes": ["hi"]}, THREAD)
     with pytest.raises(errors.NoMessages, match="notes"):
@@ -338,7 +338,7 @@ def test_a_state_without_messages(target: str) -> None:
 
 
 def test_a_function_as_a_graph() -> None:
-    """It has no place for a message."""
+    """It refuses an entrypoint that has no place for a message."""
 
     @entrypoint(checkpointer=InMemorySaver())
     def echo(text: str) -> str:
@@ -350,7 +350,7 @@ def test_a_function_as_a_graph() -> None:
 
 
 def test_messages_that_are_kept_as_differences() -> None:
-    """Through the graph it is written; a bare checkpointer cannot read them, and says so."""
+    """It writes through the graph; with a bare checkpointer, which cannot read differences, it raises."""
     asked = model(words("hello"))
 
     def talk(state: Any, config: RunnableConfig) -> Any:
@@ -370,7 +370,7 @@ def test_messages_that_are_kept_as_differences() -> None:
 
 
 def test_what_a_finished_task_wrote_elsewhere_would_be_lost() -> None:
-    """A bare checkpointer does not know how to add it to the state; the graph does."""
+    """A bare checkpointer cannot apply writes to other channels, so it raises; the graph applies them."""
     saver = InMemorySaver()
     builder = StateGraph(Topics)
     builder.add_node("topic", lambda state: {"topics": ["weather"]})
@@ -394,7 +394,7 @@ def test_what_a_finished_task_wrote_elsewhere_would_be_lost() -> None:
 
 
 def test_a_thread_that_a_bare_checkpointer_does_not_know() -> None:
-    """It has no checkpoint to add to. Through the graph a thread begins."""
+    """A bare checkpointer needs a checkpoint to add to; through the graph, a new thread begins."""
     graph = made_by_hand(model(words("hello")), [], checkpointer=InMemorySaver())
     with pytest.raises(errors.NoMessages, match="no checkpoint"):
         record_partial_ai_message(graph.checkpointer, THREAD, CUT)
@@ -417,7 +417,7 @@ def test_a_thread_that_a_bare_checkpointer_does_not_know() -> None:
     ],
 )
 def test_a_config_names_a_thread(config: Any) -> None:
-    """That of the thread itself."""
+    """It refuses a config that does not name a thread, or that names an inner namespace."""
     graph = made_by_hand(model(words("hello")), [], checkpointer=InMemorySaver())
     with pytest.raises(errors.InvalidArgument, match="config must be"):
         record_partial_ai_message(graph, config, CUT)
@@ -425,7 +425,7 @@ def test_a_config_names_a_thread(config: Any) -> None:
 
 @pytest.mark.parametrize("target", [None, "graph", RunnableLambda(lambda x: x), "without"])
 def test_a_target_has_a_checkpointer(target: Any) -> None:
-    """Or is one."""
+    """It refuses a target that neither has nor is a checkpointer."""
     if target == "without":
         target = made_by_hand(model(words("hello")), [])
     with pytest.raises(errors.InvalidArgument, match="target must be a compiled graph with a checkpointer"):
@@ -434,7 +434,7 @@ def test_a_target_has_a_checkpointer(target: Any) -> None:
 
 @pytest.mark.parametrize("message", [None, "one two", HumanMessage("one two"), {"role": "assistant", "content": "one"}])
 def test_a_message_is_an_ai_message(message: Any) -> None:
-    """Whole, or the sum of chunks."""
+    """It refuses anything but an AIMessage or the sum of its chunks."""
     graph = made_by_hand(model(words("hello")), [], checkpointer=InMemorySaver())
     with pytest.raises(errors.InvalidArgument, match="message must be an AIMessage"):
         record_partial_ai_message(graph, THREAD, message)
@@ -443,7 +443,7 @@ def test_a_message_is_an_ai_message(message: Any) -> None:
 
 
 def test_a_cause_is_one_of_the_known() -> None:
-    """So that everybody can tell them apart."""
+    """It refuses an unknown cause."""
     graph = made_by_hand(model(words("hello")), [], checkpointer=InMemorySaver())
     wrong: Any = "boredom"
     with pytest.raises(errors.InvalidArgument, match=r"cause does not know the value 'boredom'\. It knows: 'stop', "):
@@ -451,7 +451,7 @@ def test_a_cause_is_one_of_the_known() -> None:
 
 
 def test_it_may_be_called_from_inside_a_node(journal: RunJournal) -> None:
-    """Of another graph, on another thread: what is written there is not told to the run around it."""
+    """A node may call it for another thread, and the surrounding run does not record that write."""
     target = made_by_hand(model(words("hello")), [], checkpointer=InMemorySaver())
     wrote: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""A checkpointer that keeps behind its journal, and is the inner one in everything else."""
+"""`JournalSaver`: a checkpointer that stays behind its journal, and behaves as the inner one in everything else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def config_of(thread_id: object = "t", **more: Any) -> Any:
 
 
 class Bare(BaseCheckpointSaver[str]):
-    """Has what a saver must have, in its asynchronous form, and nothing else."""
+    """A saver with only the required methods, in their asynchronous form."""
 
     def __init__(self) -> None:
         self.kept = InMemorySaver()
@@ -75,7 +75,7 @@ class Bare(BaseCheckpointSaver[str]):
 
 
 class Old(Bare):
-    """From before tasks had paths."""
+    """A saver from before tasks had paths."""
 
     async def aput_writes(self, config: Any, writes: Any, task_id: str) -> None:
         self.kept.put_writes(config, writes, task_id)
@@ -100,7 +100,7 @@ def sqlite() -> AbstractAsyncContextManager[AsyncSqliteSaver]:
 
 @pytest.mark.parametrize("inner", [InMemorySaver, sqlite, bare])
 def test_it_conforms_as_far_as_the_inner_one_does(inner: Callable[[], Any], journal: RunJournal) -> None:
-    """LangGraph's own tests of checkpointers find the same capabilities, and the same passes, with it and without."""
+    """LangGraph's conformance tests find the same capabilities and the same results with it and without it."""
     conformance = pytest.importorskip("langgraph.checkpoint.conformance")
 
     async def results(wrap: Callable[[Any], Any]) -> Any:
@@ -121,7 +121,7 @@ def test_it_conforms_as_far_as_the_inner_one_does(inner: Callable[[], Any], jour
 
 @pytest.mark.parametrize("inner", [InMemorySaver, Bare, lambda: SqliteSaver(sqlite3.connect(":memory:"))])
 def test_what_the_inner_one_lacks_stays_lacking(inner: Callable[[], Any], journal: RunJournal) -> None:
-    """Its class overrides a method of LangGraph's if, and only if, the class of the inner saver does."""
+    """Its class overrides a method of LangGraph's base if, and only if, the class of the inner saver does."""
     saver = inner()
     around = JournalSaver(saver, journal)
     names = [name for name in dir(BaseCheckpointSaver) if not name.startswith("_") and name != "with_allowlist"]
@@ -141,7 +141,7 @@ def test_what_the_inner_one_lacks_stays_lacking(inner: Callable[[], Any], journa
 
 
 def test_other_names_are_those_of_the_inner_one(journal: RunJournal) -> None:
-    """`setup`, `conn` and whatever else a saver has for its users; what it is configured with; nothing that it has not."""
+    """`setup`, `conn`, other attributes and configuration are those of the inner saver, and missing ones stay missing."""
     saver = SqliteSaver(sqlite3.connect(":memory:"))
     around = JournalSaver(saver, journal)
     assert (around.conn, around.lock, around.serde) == (saver.conn, saver.lock, saver.serde)
@@ -161,7 +161,7 @@ def test_other_names_are_those_of_the_inner_one(journal: RunJournal) -> None:
 
 
 def test_it_is_entered_where_the_inner_one_is(journal: RunJournal) -> None:
-    """As a context manager of both sorts, and what one gets is the journal's saver."""
+    """As a context manager of either kind, it returns the `JournalSaver`."""
     entered = []
 
     class Entered(InMemorySaver):
@@ -194,7 +194,8 @@ def test_it_is_entered_where_the_inner_one_is(journal: RunJournal) -> None:
 
 
 def test_around_itself_it_is_itself(journal: RunJournal) -> None:
-    """Of one journal there is one around a saver, at whatever depth; of another journal there is another."""
+    """For one journal there is one `JournalSaver` around a saver, at whatever depth; for another journal there is
+    another."""
     saver = JournalSaver(InMemorySaver(), journal)
     assert isinstance(saver, JournalSaver)
     assert type(saver) is type(JournalSaver(InMemorySaver(), journal))
@@ -208,11 +209,11 @@ def test_around_itself_it_is_itself(journal: RunJournal) -> None:
 
 
 class Mine(JournalSaver):
-    """Of somebody's own."""
+    """A subclass that a program defines."""
 
 
 def test_a_subclass_is_one(journal: RunJournal) -> None:
-    """What is made of a subclass is of that subclass, copies included."""
+    """Instances of a subclass, and their copies, are of that subclass."""
     saver = Mine(InMemorySaver(), journal)
     assert isinstance(saver, Mine)
     assert isinstance(copy.copy(saver), Mine)
@@ -221,7 +222,8 @@ def test_a_subclass_is_one(journal: RunJournal) -> None:
 
 
 def test_copies_are_copies_of_the_inner_one(journal: RunJournal) -> None:
-    """A shallow copy writes to the same place, a deep one to its own; both to the same journal. None leaves the process."""
+    """A shallow copy writes to the same saver, a deep copy to its own; both use the same journal. No copy leaves the
+    process."""
 
     class Copied(InMemorySaver):
         def __deepcopy__(self, memo: Any) -> InMemorySaver:
@@ -250,18 +252,18 @@ def test_copies_are_copies_of_the_inner_one(journal: RunJournal) -> None:
     ],
 )
 def test_what_is_no_saver_is_refused(saver: Any, said: str, journal: RunJournal) -> None:
-    """With what to give instead; also the context manager that makes a saver, and the values that name somebody else's."""
+    """The error says what to pass instead, also for a context manager that makes a saver, and for True, False and None."""
     with pytest.raises(InvalidArgument, match=rf"^saver must be.*{said}"):
         JournalSaver(saver, journal)
 
 
 def test_what_is_no_journal_is_refused() -> None:
-    """With what to give instead."""
+    """The error says what to pass instead."""
     with pytest.raises(InvalidArgument, match=r"^journal must be a RunJournal, such as"):
         JournalSaver(InMemorySaver(), "runs.db")  # the address of one
 
 
-# --- graphs ---------------------------------------------------------------------------------------------------------------
+# --- graphs -------------------------------------------------------------------------------------------------------------
 
 
 class State(TypedDict):
@@ -269,7 +271,7 @@ class State(TypedDict):
 
 
 def conversation(saver: Any, fails: list[Callable[[], None]] | None = None, ran: list[str] | None = None) -> Any:
-    """A node, then three at once: one says its word, one waits for a human, one may fail; and one to end it."""
+    """A graph of one node, then three in parallel: one speaks, one waits for a human, one may fail; and a last node."""
     ran = [] if ran is None else ran
 
     def says(name: str) -> Any:
@@ -292,15 +294,15 @@ def conversation(saver: Any, fails: list[Callable[[], None]] | None = None, ran:
 
 
 def steady(seen: Any) -> str:
-    """Without what differs from one run to the next: ids, and times."""
+    """Return the text without ids and times, which differ between runs."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID", repr(seen))
-    text = re.sub(r"(\d{32})\.[0-9.e+-]+", r"\1", text)  # of a version of a channel, what is not chance
+    text = re.sub(r"(\d{32})\.[0-9.e+-]+", r"\1", text)  # of the version of a channel, keep the part that is not random
     text = re.sub(r"'[0-9a-f]{32}'", "'ID'", text)
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:.+]+", "WHEN", text)
 
 
 def stored(found: list[Any]) -> str:
-    """All that a saver holds, the writes of tasks that ran at the same time in one order."""
+    """Return all that a saver holds, with the writes of parallel tasks in one order."""
     return steady([(one.metadata, one.checkpoint, sorted(steady(write) for write in one.pending_writes)) for one in found])
 
 
@@ -317,7 +319,8 @@ def memory() -> Iterator[InMemorySaver]:
 def test_graphs_notice_nothing(
     inner: Callable[[], AbstractContextManager[Any]], durability: Any, journal: RunJournal
 ) -> None:
-    """Waiting for a human, going on, an update by hand, the next turn: states, histories and pending writes are the same."""
+    """States, histories and pending writes are the same with it, for interrupts, resumes, updates by hand and further
+    turns."""
 
     def talk(wrap: Callable[[Any], Any]) -> list[str]:
         with inner() as saver:
@@ -339,7 +342,7 @@ def test_graphs_notice_nothing(
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("inner", [InMemorySaver, sqlite, bare, old])
 def test_asynchronous_graphs_notice_nothing(inner: Callable[[], Any], durability: Any, journal: RunJournal) -> None:
-    """The same, on asynchronous savers. On Python 3.10 no human is asked: an asynchronous graph cannot do it there."""
+    """The same holds on asynchronous savers. On Python 3.10 an asynchronous graph cannot ask a human."""
     nobody: Any = None if sys.version_info >= (3, 11) else []
 
     async def talk(wrap: Callable[[Any], Any]) -> list[str]:
@@ -361,7 +364,7 @@ def test_asynchronous_graphs_notice_nothing(inner: Callable[[], Any], durability
 
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_the_paths_of_tasks_arrive(wrapped: bool, journal: RunJournal) -> None:
-    """LangGraph sorts the writes of parallel tasks by them. Both ways of writing hand them on."""
+    """Both ways of writing pass on the task paths by which LangGraph sorts the writes of parallel tasks."""
     paths: list[str] = []
 
     class Paths(InMemorySaver):
@@ -383,7 +386,7 @@ def test_the_paths_of_tasks_arrive(wrapped: bool, journal: RunJournal) -> None:
 
 
 def test_strict_deserialisation_reaches_the_inner_one() -> None:
-    """With LANGGRAPH_STRICT_MSGPACK, LangGraph makes itself a saver with a list for each run. All of them are this one."""
+    """With LANGGRAPH_STRICT_MSGPACK, LangGraph derives a saver for each run, and all of them count as this one."""
     code = """
 import asyncio, operator, threading
 from typing import Annotated, TypedDict
@@ -419,7 +422,7 @@ journal.close()
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# --- behind the journal ---------------------------------------------------------------------------------------------------
+# --- behind the journal -------------------------------------------------------------------------------------------------
 
 WAYS = ["put", "aput", "put_writes", "aput_writes"]
 
@@ -439,7 +442,7 @@ def event(run_id: str = "r", kind: Any = "run.start", **data: Any) -> Event:
 
 
 class Watched(InMemorySaver):
-    """Calls a function whenever something is about to be written."""
+    """A saver that calls a function before each write."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         super().__init__()
@@ -462,7 +465,7 @@ class Watched(InMemorySaver):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_journal_is_durable_first(way: str, db: Path, journals: Callable[..., RunJournal]) -> None:
-    """When a saver is asked to write, another process that looks finds all that was appended before."""
+    """When the inner saver is asked to write, another process finds all events that were appended before."""
     journal = journals()
     durable = []
 
@@ -486,7 +489,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> int:
 def test_a_broken_journal_does_not_break_the_agent(
     way: str, db: Path, journals: Callable[..., RunJournal], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is to be written is written, and that the journal lags behind is said once, each time that it begins to."""
+    """The write succeeds, and the log says once for each outage that the journal lags behind."""
     store = FaultyStore(open_store(db))
     journal = journals(url=store)
     count: list[int] = []
@@ -505,7 +508,7 @@ def test_a_broken_journal_does_not_break_the_agent(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_closed_journal_does_not_break_the_agent(way: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nor is it this saver that hears how many events came too late: that is for whoever flushes the journal."""
+    """The saver does not report how many events came too late; a flush reports that."""
     count: list[int] = []
     journal = RunJournal(":memory:")
     saver = JournalSaver(Watched(lambda: count.append(1)), journal)
@@ -521,7 +524,7 @@ def test_a_closed_journal_does_not_break_the_agent(way: str, caplog: pytest.LogC
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_refused_is_for_the_next_to_hear(way: str, journal: RunJournal) -> None:
-    """A loss that a barrier has to tell of once is not swallowed here."""
+    """The saver does not swallow a loss that a barrier reports once."""
     saver = JournalSaver(InMemorySaver(), journal)
     core_of(journal).appender.miss()
     write(saver, way)
@@ -532,7 +535,7 @@ def test_what_was_refused_is_for_the_next_to_hear(way: str, journal: RunJournal)
 def test_a_write_in_a_callback_of_the_journal_goes_on(
     db: Path, journals: Callable[..., RunJournal], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There the journal cannot wait for itself, so it is written without."""
+    """A write inside of an append does not wait for the journal, which would deadlock."""
     journal, other = journals(), journals()
     saver = JournalSaver(InMemorySaver(), journal)
     journal.append(event())
@@ -551,7 +554,7 @@ def test_a_write_in_a_callback_of_the_journal_goes_on(
 
 
 def test_a_forked_child_writes_as_well(db: Path, journals: Callable[..., RunJournal]) -> None:
-    """With a journal that is its own there, and without waiting for what the parent is writing."""
+    """A forked child writes with its own journal, and does not wait for the writes of the parent."""
     held, go = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -564,7 +567,7 @@ def test_a_forked_child_writes_as_well(db: Path, journals: Callable[..., RunJour
     held.wait(30)
     child = os.fork()
     if child == 0:
-        signal.alarm(60)  # it must not outlive the tests, whatever it waits for
+        signal.alarm(60)  # the child must not outlive the tests
         go.set()
         quiet = saver.drained("t", 20)
         write(saver, "put", "u")
@@ -577,8 +580,8 @@ def test_a_forked_child_writes_as_well(db: Path, journals: Callable[..., RunJour
 
 
 def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each checkpoint that a step of the outermost graph has left, and its number, once it is written. No other, and none
-    that failed."""
+    """It records each checkpoint of a superstep of the outermost graph with its number, after the write; no other, and no
+    failed one."""
     told: list[tuple[str, str, int]] = []
 
     def tell(saver: Any, thread_id: str, checkpoint_id: str, step: int) -> None:
@@ -617,10 +620,10 @@ def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.Monk
     assert len(told) == 1
 
 
-def test_a_journal_that_stumbles_over_a_checkpoint_harms_nobody(
+def test_a_journal_that_fails_on_a_checkpoint_is_logged(
     journal: RunJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is written, and what went wrong is logged."""
+    """The checkpoint is written, and the error of the journal is logged."""
 
     def stumble(*given: Any) -> None:
         raise RuntimeError("stumbled")
@@ -633,13 +636,13 @@ def test_a_journal_that_stumbles_over_a_checkpoint_harms_nobody(
     assert "could not report a checkpoint to the journal" in caplog.text
 
 
-# --- to their end ---------------------------------------------------------------------------------------------------------
+# --- to their end -------------------------------------------------------------------------------------------------------
 
 VALUE: contextvars.ContextVar[str] = contextvars.ContextVar("VALUE", default="none")
 
 
 class Held(InMemorySaver):
-    """Each asynchronous write waits for its gate; `error` is what it then raises."""
+    """A saver whose asynchronous writes wait for a gate each, and then raise `error`."""
 
     def __init__(self, gates: int = 1, error: Exception | None = None) -> None:
         super().__init__()
@@ -647,7 +650,7 @@ class Held(InMemorySaver):
         self.begun = [asyncio.Event() for _ in range(gates)]
         self.error = error
         self.order: list[str] = []
-        """Of each write, as it ends: the value of `VALUE` where it ran."""
+        """The value of `VALUE` in the context of each write, as the write ends."""
         self._count = 0
 
     async def _hold(self) -> None:
@@ -668,7 +671,7 @@ class Held(InMemorySaver):
 
 
 def begin(saver: Any, way: str = "aput", checkpoint: Any = None) -> Any:
-    """A coroutine that writes."""
+    """Return a coroutine that writes."""
     checkpoint = checkpoint or empty_checkpoint()
     if way == "aput":
         return saver.aput(config_of(), checkpoint, {"source": "loop", "step": 1}, {})
@@ -676,13 +679,13 @@ def begin(saver: Any, way: str = "aput", checkpoint: Any = None) -> Any:
 
 
 async def turns(number: int = 30) -> None:
-    """Let the loop turn: whatever is ready to happen on it happens."""
+    """Let the loop iterate, so that all ready callbacks run."""
     for _ in range(number):
         await asyncio.sleep(0)
 
 
 async def cancelled(how: str, write: Any, begun: asyncio.Event) -> asyncio.Task[None]:
-    """Have somebody await a write, and cancel him there."""
+    """Await a write in a task, and cancel that task while it waits."""
     scope, cleaned_up = anyio.CancelScope(), asyncio.Event()
 
     async def caller() -> None:
@@ -695,7 +698,7 @@ async def cancelled(how: str, write: Any, begun: asyncio.Event) -> asyncio.Task[
             await write
         finally:
             if how == "twice":
-                await cleaned_up.wait()  # so that he can be cancelled there again
+                await cleaned_up.wait()  # so that the task can be cancelled there again
 
     task = asyncio.create_task(caller())
     await begun.wait()
@@ -707,7 +710,7 @@ async def cancelled(how: str, write: Any, begun: asyncio.Event) -> asyncio.Task[
 
 
 async def gone(how: str, write: Any, begun: asyncio.Event) -> None:
-    """The same, and that is the end of him."""
+    """Await a write in a task, cancel the task, and drop it."""
     task = await cancelled(how, write, begun)
     assert task.done()
     assert task.cancelled() == (how != "anyio")
@@ -716,7 +719,7 @@ async def gone(how: str, write: Any, begun: asyncio.Event) -> None:
 @pytest.mark.parametrize("way", ["aput", "aput_writes"])
 @pytest.mark.parametrize("how", ["once", "twice", "anyio"])
 def test_a_write_outlives_its_caller(how: str, way: str, journal: RunJournal) -> None:
-    """Who is cancelled is gone at once; the write goes on in his context, and who waits for the thread waits for it."""
+    """A cancelled caller ends at once; the write continues in its context, and a wait for the thread waits for it."""
 
     async def main() -> None:
         held = Held()
@@ -727,7 +730,7 @@ def test_a_write_outlives_its_caller(how: str, way: str, journal: RunJournal) ->
         await turns()
         assert not waiting.done()
         assert not await saver.adrained("t", 0)
-        gc.collect()  # nobody but the loop, which holds tasks weakly, knows of it otherwise
+        gc.collect()  # otherwise only the loop knows the task, and loops hold tasks weakly
         held.gates[0].set()
         assert await waiting
         assert held.order == ["the caller's"]
@@ -739,7 +742,7 @@ def test_a_write_outlives_its_caller(how: str, way: str, journal: RunJournal) ->
 
 @pytest.mark.parametrize("way", ["aput", "aput_writes"])
 def test_a_write_outlives_a_caller_that_is_cancelled_at_the_barrier(way: str, db: Path) -> None:
-    """Also before it has reached the inner saver at all."""
+    """A write continues even if its caller is cancelled before the write has reached the inner saver."""
     go = threading.Event()
 
     class Slow(FaultyStore):
@@ -767,7 +770,7 @@ def test_a_write_outlives_a_caller_that_is_cancelled_at_the_barrier(way: str, db
 
 
 def test_a_write_outlives_its_saver(journal: RunJournal) -> None:
-    """A loop holds its tasks weakly: the garbage collector leaves alone what nobody else knows of any more."""
+    """The task of a write is not garbage-collected, although a loop holds its tasks weakly."""
 
     async def main() -> None:
         held = Held()
@@ -786,7 +789,7 @@ def test_a_write_outlives_its_saver(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("how", ["once", "twice", "anyio"])
 def test_a_stopped_graph_leaves_its_checkpoint(how: str, journal: RunJournal) -> None:
-    """LangGraph cancels the write that it waits for; when the thread is quiet, the checkpoint is there."""
+    """LangGraph cancels the write that it awaits; when the thread is quiet, the checkpoint is stored."""
 
     async def main() -> None:
         held = Held(gates=9)
@@ -809,7 +812,7 @@ def test_a_stopped_graph_leaves_its_checkpoint(how: str, journal: RunJournal) ->
 
 
 def test_who_awaits_a_write_that_fails_hears_of_it(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """The very exception, once, and nothing in the log."""
+    """The caller gets the same exception, once, and the log has no line."""
     error = OSError("full")
 
     async def main() -> None:
@@ -823,8 +826,8 @@ def test_who_awaits_a_write_that_fails_hears_of_it(journal: RunJournal, caplog: 
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_failure_that_nobody_awaits_is_logged(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Once and by us; asyncio has nothing to say about it."""
+def test_a_failure_that_no_call_awaits_is_logged(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """The package logs it once, and asyncio logs nothing."""
     complaints: list[Any] = []
 
     async def main() -> None:
@@ -848,7 +851,8 @@ def test_a_failure_that_nobody_awaits_is_logged(journal: RunJournal, caplog: pyt
 def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
     journal: RunJournal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does without us; that is logged, and nobody waits for them any more."""
+    """A loop that ends cancels its unfinished writes, as without us; that is logged, and no drain waits for them any
+    more."""
     monkeypatch.setattr(_pending_writes, "_LAST_TRY", 0)
 
     async def main() -> JournalSaver:
@@ -864,11 +868,14 @@ def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
 
 
 @pytest.mark.parametrize("where", ["flush", "write"])
-def test_a_loop_that_is_torn_down_brings_its_writes_to_their_end(
+def test_a_loop_that_shuts_down_completes_its_writes(
     where: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C cancels every task once. LangGraph 1.2.4 then stores the next checkpoint all the same, which refers to what the
-    cancelled one was to store: a saver that keeps each value by its version would have lost the history of the thread."""
+    """Ctrl-C cancels every task once, and each cancelled write is still completed.
+
+    LangGraph 1.2.4 then stores the next checkpoint all the same, which refers to what the cancelled write was to store. A
+    saver that keeps each value by its version would have lost the history of the thread.
+    """
     held, flush = Held(gates=2), JournalSaver._aflush
     held.gates[1].set()
     flushing = asyncio.Event()
@@ -894,7 +901,7 @@ def test_a_loop_that_is_torn_down_brings_its_writes_to_their_end(
 
 
 def test_a_loop_that_was_closed_on_its_writes_is_not_waited_for(journal: RunJournal) -> None:
-    """Not even without a limit."""
+    """A drain does not wait for writes of a closed loop, even without a timeout."""
     loop = asyncio.new_event_loop()
 
     async def main() -> JournalSaver:
@@ -913,7 +920,7 @@ def test_a_loop_that_was_closed_on_its_writes_is_not_waited_for(journal: RunJour
         task._log_destroy_pending = False
 
 
-# --- until it is quiet ----------------------------------------------------------------------------------------------------
+# --- until it is quiet --------------------------------------------------------------------------------------------------
 
 
 async def wait_here(saver: Any) -> bool:
@@ -931,7 +938,7 @@ async def wait_in_a_thread(saver: Any) -> bool:
 @pytest.mark.parametrize("wait", [wait_here, wait_in_another_loop, wait_in_a_thread])
 @pytest.mark.parametrize("between", range(6))
 def test_a_write_that_follows_another_is_waited_for(wait: Any, between: int, journal: RunJournal) -> None:
-    """LangGraph has a write wait for the one before, so that some turns of the loop are between them: that is not quiet."""
+    """A thread is not quiet between two chained writes of LangGraph, which begin some loop iterations apart."""
 
     async def main() -> None:
         held = Held(gates=3)
@@ -963,7 +970,7 @@ def test_a_write_that_follows_another_is_waited_for(wait: Any, between: int, jou
 
 
 def test_a_write_that_came_and_went_is_noticed() -> None:
-    """A thread was not quiet if something was written to it meanwhile, even if that is over when one asks again."""
+    """A thread was not quiet if a write began and ended during the watch."""
 
     async def main() -> None:
         traffic, loop = PendingWrites(), asyncio.get_running_loop()
@@ -985,7 +992,7 @@ def test_a_write_that_came_and_went_is_noticed() -> None:
 
 
 def test_the_chain_of_a_graph_is_waited_for(journal: RunJournal) -> None:
-    """All the checkpoints that a run has left to the background, one after the other."""
+    """A drain waits for all checkpoints that a run writes in the background, one after the other."""
 
     async def main() -> None:
         held = Held(gates=20)
@@ -1006,7 +1013,7 @@ def test_the_chain_of_a_graph_is_waited_for(journal: RunJournal) -> None:
         run = asyncio.create_task(graph.compile(checkpointer=saver).ainvoke({"said": []}, THREAD, durability="async"))
         await held.begun[0].wait()
         await ran.wait()
-        await turns()  # it has come to its end, where it waits for what it has begun
+        await turns()  # the run is at its end, where it waits for its background writes
         waiting = asyncio.create_task(saver.adrained("t", 60))
         for gate in held.gates:
             await turns()
@@ -1019,7 +1026,7 @@ def test_the_chain_of_a_graph_is_waited_for(journal: RunJournal) -> None:
 
 
 def test_a_loop_is_not_asked_to_wait_for_itself(journal: RunJournal) -> None:
-    """On the thread of the loop that writes, `drained` says at once that it cannot wait; for another thread, it is quiet."""
+    """On the thread of the loop that writes, `drained` returns False at once; for another thread id, it returns True."""
 
     async def main() -> None:
         held = Held()
@@ -1039,7 +1046,7 @@ def test_a_loop_is_not_asked_to_wait_for_itself(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("way", ["put", "put_writes"])
 def test_synchronous_writes_are_waited_for(way: str, journal: RunJournal) -> None:
-    """In whatever thread they are; ids of threads are the same if their text is."""
+    """A drain waits for synchronous writes in any thread; thread ids are equal if their text is."""
     held, go = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -1065,7 +1072,7 @@ def test_synchronous_writes_are_waited_for(way: str, journal: RunJournal) -> Non
 
 @pytest.mark.parametrize("way", ["put", "put_writes"])
 def test_a_synchronous_write_that_fails_is_over(way: str, journal: RunJournal) -> None:
-    """Its error is the caller's, and nobody waits for it."""
+    """The caller gets its error, and no drain waits for it."""
 
     def fail() -> None:
         raise OSError("full")
@@ -1076,7 +1083,7 @@ def test_a_synchronous_write_that_fails_is_over(way: str, journal: RunJournal) -
     assert saver.drained("t", None)
 
 
-def test_who_stops_waiting_harms_nobody(journal: RunJournal) -> None:
+def test_a_cancelled_wait_cancels_nothing_else(journal: RunJournal) -> None:
     """A cancelled wait cancels no write, nor another wait."""
 
     async def main() -> None:
@@ -1098,7 +1105,7 @@ def test_who_stops_waiting_harms_nobody(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("timeout", [-1, "1", True])
 def test_a_time_is_a_time(timeout: Any, journal: RunJournal) -> None:
-    """What is none is refused, with the name of the argument."""
+    """A timeout that is not a number is refused, with the name of the argument."""
     saver = JournalSaver(InMemorySaver(), journal)
     with pytest.raises(InvalidArgument, match=r"^timeout must be a number of seconds"):
         saver.drained("t", timeout)
@@ -1107,7 +1114,7 @@ def test_a_time_is_a_time(timeout: Any, journal: RunJournal) -> None:
 
 
 def test_it_does_not_keep_the_process_alive() -> None:
-    """Nor does a write that never ends: the process exits as it would without us."""
+    """A process exits as without us, even if a write never ends."""
     code = """
 import asyncio
 from langgraph.checkpoint.base import empty_checkpoint
@@ -1136,7 +1143,7 @@ asyncio.run(main())
     assert done.stderr.strip() == "a checkpoint of thread t may be incomplete: its event loop ended before the write did"
 
 
-# --- going on from a place ------------------------------------------------------------------------------------------------
+# --- resuming from a checkpoint -----------------------------------------------------------------------------------------
 
 
 def head(saver: Any) -> str:
@@ -1145,7 +1152,7 @@ def head(saver: Any) -> str:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_run_goes_on_from_the_checkpoint_that_is_named(asynchronous: bool, journal: RunJournal) -> None:
-    """As if it were the newest: what had finished there is not done again, whatever was written since."""
+    """A run resumes from the named checkpoint as if it were the newest, and repeats nothing that had finished there."""
     ran: list[str] = []
     others = threading.Barrier(3)
 
@@ -1156,7 +1163,7 @@ def test_a_run_goes_on_from_the_checkpoint_that_is_named(asynchronous: bool, jou
                 others.wait(30)
 
     def fail() -> None:
-        others.wait(30)  # not before what the others have said is kept
+        others.wait(30)  # only after the messages of the others are stored
         raise OSError("down")
 
     saver = JournalSaver(Others(), journal)
@@ -1177,7 +1184,7 @@ def test_a_run_goes_on_from_the_checkpoint_that_is_named(asynchronous: bool, jou
 
 
 def test_the_place_is_named_for_the_outermost_graph_only(journal: RunJournal) -> None:
-    """Graphs inside read what they would; a `checkpoint_id` comes first; a place that is not there is not found."""
+    """Inner graphs read as usual; a `checkpoint_id` takes precedence; a checkpoint that does not exist is not found."""
     inner = InMemorySaver()
     saver = JournalSaver(inner, journal)
     ids = []

@@ -1,4 +1,4 @@
-"""Threads after runs that were cut off: settling that fails, taking up again, waiting for a human, late results."""
+"""Threads after runs that were cut off: settlements that fail, resumes, pauses for a human, and late results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MARKS = {None: "", "recovered": "+", "synthetic": "*", "partial": "~"}
 
 
 class Asked(Scripted):
-    """Keeps what it was asked, each time."""
+    """A model that keeps each request."""
 
     seen: list[list[AnyMessage]]
 
@@ -60,7 +60,8 @@ def say(text: str) -> dict[str, Any]:
 
 
 def shown(messages: Sequence[AnyMessage]) -> list[str]:
-    """U a human, A an AI message with the calls it asks for, T a result; + is recovered, * synthetic, ~ partial."""
+    """Format messages: U a human, A an AI message with its tool calls, T a result; + is recovered, * synthetic, ~
+    partial."""
     told = []
     for one in messages:
         mark = MARKS[origin_of(one)]
@@ -84,7 +85,7 @@ async def athread(graph: Any, config: RunnableConfig = THREAD) -> list[str]:
 
 
 class Hear(BaseCallbackHandler):
-    """Notices when tools have ended, after the journal has: it stands behind it."""
+    """A handler that notices when tools have ended. It is called after the handler of the journal."""
 
     run_inline = True
 
@@ -99,7 +100,7 @@ class Hear(BaseCallbackHandler):
 
 
 def made_by_hand(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
-    """A model, a ToolNode and the way back, for both ways of calling."""
+    """Return a graph of a model, a ToolNode and the way back, for both ways of calling."""
 
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         return {"messages": [model.invoke(state["messages"], config)]}
@@ -116,6 +117,13 @@ def made_by_hand(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> 
     return graph.compile(**options)
 
 
+def made(name: str, asked: Asked, journal: RunJournal, *tools: Any, **options: Any) -> Any:
+    """Return an attached graph of a name, with a saver of its own."""
+    # Most of these models are called by `invoke`, and the tests look at what they have said.
+    options.setdefault("capture_invoke", True)
+    return attach(made_by_hand(asked, tools, checkpointer=InMemorySaver(), name=name), journal, **options)
+
+
 def made_by_langchain(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
     from langchain.agents import create_agent
 
@@ -127,7 +135,8 @@ both = pytest.mark.parametrize("make", MAKERS, ids=["hand", "agent"])
 
 
 class Saver(InMemorySaver):
-    """Fails, or does something else, before it writes a checkpoint of the kind `source`; and notices results of tools."""
+    """A saver that fails, or does something else, before it writes a checkpoint of the kind `source`, and notices results of
+    tools."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,15 +161,18 @@ class Saver(InMemorySaver):
 
 
 class Tools:
-    """Three tools, and how often each was run. `slow` and `human` wait until what their neighbours gave is known: to the
-    journal, and to LangGraph where each call is a task."""
+    """Three tools that count their calls.
+
+    `slow` and `human` wait until the results of their neighbours are known to the journal, and also to LangGraph where each
+    call is a task.
+    """
 
     def __init__(self, neighbours: int = 1) -> None:
         self.hear = Hear(neighbours)
         self.neighbours = neighbours
         self.saver = Saver()
         self.at_once = True
-        """Whether LangGraph gives the saver each result as it comes. With durability="exit" it does not."""
+        """Whether LangGraph gives the saver each result as it arrives. With durability="exit" it does not."""
         self.ran: list[str] = []
         self.breaks = True
         self.before_it_breaks: Callable[[], object] = lambda: None
@@ -208,7 +220,8 @@ CUT = ["U hi", "A Looking. (c1,c2)", "T c1=fast1", "T* c2=failed"]
 
 
 def without_recovered(found: list[str]) -> list[str]:
-    """A ToolNode of one task leaves no result in the thread: there, it is the journal's."""
+    """Drop the marks of recovered results. A ToolNode that is one task leaves no result in the thread, so the journal adds
+    it."""
     return [line.replace("T+ ", "T ").replace("A+ ", "A ").replace("U+ ", "U ") for line in found]
 
 
@@ -217,7 +230,7 @@ def kinds(journal: RunJournal, run_id: str) -> list[str]:
 
 
 def failing(times: float) -> Callable[[str], None]:
-    """Of a saver whose writes of a settlement fail, so many times."""
+    """Let the next writes of a saver's settlements fail, the given number of times."""
     left = [times]
 
     def before(source: str) -> None:
@@ -229,7 +242,7 @@ def failing(times: float) -> Callable[[str], None]:
 
 
 def cut_off(agent: Any, tools: Tools, config: RunnableConfig | None = None, given: Any = None, **options: Any) -> None:
-    """A run in which one tool ends well and the other one breaks."""
+    """Run a turn in which one tool ends well and the other one fails."""
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke(given or say("hi"), config or tools.config, **options)
 
@@ -240,7 +253,8 @@ def cut_off(agent: Any, tools: Tools, config: RunnableConfig | None = None, give
 @pytest.mark.guarantee("failed settlement")
 @both
 def test_the_error_of_a_run_reaches_the_caller_whatever_the_saver_does(make: Any, journal: RunJournal) -> None:
-    """A saver that breaks while the thread is settled: the run's own exception comes out, and the run says what is open."""
+    """If the saver fails during the settlement, the caller gets the run's own exception, and the run records what is
+    open."""
     tools = Tools()
     saver = tools.saver
     agent = attach(make(model(CALLS, words("fine")), tools.all, checkpointer=saver), journal)
@@ -256,7 +270,7 @@ def test_the_error_of_a_run_reaches_the_caller_whatever_the_saver_does(make: Any
 @pytest.mark.guarantee("before the next message")
 @both
 def test_the_next_turn_tries_again(make: Any, journal: RunJournal) -> None:
-    """The model of the next turn gets the thread as if settling had not failed; the run is settled then, with one end."""
+    """The next message settles the run, its model gets a valid thread, and the run has one end."""
     tools = Tools()
     saver = tools.saver
     asked = model(CALLS, words("fine"))
@@ -273,7 +287,7 @@ def test_the_next_turn_tries_again(make: Any, journal: RunJournal) -> None:
 @pytest.mark.guarantee("failed settlement")
 @both
 def test_recover_tries_again(make: Any, journal: RunJournal) -> None:
-    """So does `recover`, which reports it; the next time there is nothing left to do."""
+    """`recover` settles the run and reports it; a second `recover` has nothing to do."""
     tools = Tools()
     saver = tools.saver
     agent = attach(make(model(CALLS), tools.all, checkpointer=saver), journal)
@@ -287,7 +301,7 @@ def test_recover_tries_again(make: Any, journal: RunJournal) -> None:
 
 
 def test_a_saver_that_never_works_again_leaves_the_run_open(journal: RunJournal) -> None:
-    """Each try says that it failed; the run is kept by prune, and the next turn goes on all the same."""
+    """Each attempt reports its failure; prune keeps the run, and the next message works all the same."""
     tools = Tools()
     saver = tools.saver
     asked = model(CALLS, words("fine"))
@@ -304,7 +318,7 @@ def test_a_saver_that_never_works_again_leaves_the_run_open(journal: RunJournal)
 
 
 def test_prune_keeps_what_is_not_settled(journal: RunJournal) -> None:
-    """Until it is: then it goes like any other."""
+    """Prune keeps a run until it is settled."""
     tools = Tools()
     saver = tools.saver
     agent = attach(made_by_hand(model(CALLS), tools.all, checkpointer=saver), journal)
@@ -317,7 +331,7 @@ def test_prune_keeps_what_is_not_settled(journal: RunJournal) -> None:
 
 
 def test_a_settlement_that_failed_half_way_goes_on_from_there(journal: RunJournal) -> None:
-    """After each of the checkpoints that a settlement writes: the second try gives the very same messages."""
+    """After a failure at any checkpoint of a settlement, the second attempt gives the very same messages."""
     wanted: list[Any] = []
     for good in range(6):
         tools = Tools()
@@ -344,7 +358,7 @@ def test_a_settlement_that_failed_half_way_goes_on_from_there(journal: RunJourna
 
 
 def test_a_journal_that_cannot_be_written_still_settles(db: Any) -> None:
-    """The thread is whole: what the journal holds in its queue can be read."""
+    """The thread is settled from the queue of the journal, which can be read."""
     from langchain_runjournal.stores import open_store
     from langchain_runjournal.testing import FaultyStore
 
@@ -367,8 +381,10 @@ def test_a_journal_that_cannot_be_written_still_settles(db: Any) -> None:
 def test_a_background_write_that_hangs_is_waited_for_and_then_left(
     goes_on: bool, journal: RunJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as something is being written to a thread, nobody settles it: it would be lost. Who waited gets his exception
-    after the patience is over, and the next turn settles."""
+    """While a write to a thread is pending, no settlement writes, because the pending write would overwrite it.
+
+    The caller gets its exception after the timeout, and the next message settles.
+    """
     monkeypatch.setattr("langchain_runjournal.settle.settler._PATIENCE", 30.0 if goes_on else 0.01)
 
     class Hanging(InMemorySaver):
@@ -406,7 +422,7 @@ def test_a_background_write_that_hangs_is_waited_for_and_then_left(
         if goes_on:
             asyncio.get_running_loop().call_soon(saver.go.set)
         else:
-            # LangGraph itself waits for its writes, but for a second cancellation.
+            # LangGraph itself awaits its writes, unless it is cancelled a second time.
             await _turns_of_the_loop()
             run.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -430,13 +446,13 @@ async def _turns_of_the_loop(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-# --- taking up again ----------------------------------------------------------------------------------------------------
+# --- resuming -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @both
-def test_a_run_that_failed_can_be_taken_up_where_it_broke(make: Any, durability: Any, journal: RunJournal) -> None:
-    """With one task for each call, only the tool that had not finished runs again; what was settled is no longer there."""
+def test_a_run_that_failed_can_be_resumed_where_it_broke(make: Any, durability: Any, journal: RunJournal) -> None:
+    """With one task for each call, only the unfinished tool runs again, and the settlement's messages are gone."""
     tools = Tools()
     tools.at_once = durability != "exit"
     asked = model(CALLS, words("fine"))
@@ -455,8 +471,8 @@ def test_a_run_that_failed_can_be_taken_up_where_it_broke(make: Any, durability:
 
 
 @pytest.mark.parametrize("which", ["first", "second"])
-def test_a_run_that_breaks_again_can_be_taken_up_again(which: str, journal: RunJournal) -> None:
-    """By the id of either run: what had finished in any of them does not run again."""
+def test_a_run_that_breaks_again_can_be_resumed_again(which: str, journal: RunJournal) -> None:
+    """A program may resume by the id of either run, and what had finished in any of them does not run again."""
     tools = Tools(neighbours=2)
     asked = model(asks(("c1", "fast", {"x": 1}), ("c3", "fast", {"x": 3}), ("c2", "slow", {"x": 2})), words("fine"))
     agent = attach(made_by_langchain(asked, tools.all, checkpointer=tools.saver), journal)
@@ -473,9 +489,9 @@ def test_a_run_that_breaks_again_can_be_taken_up_again(which: str, journal: RunJ
 
 @pytest.mark.parametrize("cut", ["tools", "model"])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_a_run_that_was_taken_up_and_breaks_is_settled_as_itself(cut: str, durability: Any, journal: RunJournal) -> None:
-    """What was settled before it was taken up is no part of the thread any more: what has finished since stands there, and
-    half an answer does not stand beside the half of the first try."""
+def test_a_resumed_run_that_breaks_is_settled_as_itself(cut: str, durability: Any, journal: RunJournal) -> None:
+    """The settlement of a resumed run drops the first settlement: new results stand there, and one partial answer instead of
+    two."""
     tools, broken = Tools(), [True]
     tools.at_once = durability != "exit"
 
@@ -504,7 +520,7 @@ def test_a_run_that_was_taken_up_and_breaks_is_settled_as_itself(cut: str, durab
         assert found == ["U hi", "A~ two "]
     else:
         assert without_recovered(found)[:2] == ["U hi", "A Looking. (c1,c3,c2)"]
-        # What only the journal had stands behind what LangGraph had stored.
+        # Results that only the journal had stand behind those that LangGraph had stored.
         assert sorted(without_recovered(found)[2:]) == ["T c1=fast1", "T c3=flaky done", "T* c2=failed"]
     assert (run.settled, agent.get_state(THREAD).next) == (True, ())
     agent.invoke(say("next"), THREAD)
@@ -515,8 +531,8 @@ def test_a_run_that_was_taken_up_and_breaks_is_settled_as_itself(cut: str, durab
     assert without_recovered(thread(agent)) == ["U hi", *(["A fine"] if cut == "model" else rest)]
 
 
-def test_a_run_can_be_taken_up_after_the_conversation_has_gone_on(journal: RunJournal) -> None:
-    """The thread then goes on from where the run broke: that is what was asked for."""
+def test_a_run_can_be_resumed_after_the_conversation_has_continued(journal: RunJournal) -> None:
+    """The thread then continues from where the run broke."""
     tools = Tools()
     agent = attach(made_by_langchain(model(CALLS, words("no"), words("fine")), tools.all, checkpointer=tools.saver), journal)
     cut_off(agent, tools)
@@ -527,8 +543,8 @@ def test_a_run_can_be_taken_up_after_the_conversation_has_gone_on(journal: RunJo
     assert thread(agent) == ["U hi", "A Looking. (c1,c2)", "T c1=fast1", "T c2=slow2", "A fine"]
 
 
-def test_a_run_on_a_loop_can_be_taken_up_as_well(journal: RunJournal) -> None:
-    """The same for the awaited twins, after a cancellation."""
+def test_a_run_on_a_loop_can_be_resumed_as_well(journal: RunJournal) -> None:
+    """The async twins resume as well, after a cancellation."""
 
     async def scenario() -> None:
         started, hangs = asyncio.Event(), [True]
@@ -558,8 +574,8 @@ def test_a_run_on_a_loop_can_be_taken_up_as_well(journal: RunJournal) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_there_is_nothing_to_take_up_of_a_run_that_is_complete(journal: RunJournal) -> None:
-    """Nor of one without a thread; an unknown one is not found."""
+def test_a_completed_run_cannot_be_resumed(journal: RunJournal) -> None:
+    """A completed run and a run without a thread raise `NothingToResume`; an unknown run raises `RunNotFound`."""
     agent = attach(made_by_hand(model(words("fine")), [], checkpointer=InMemorySaver()), journal)
     agent.invoke(say("hi"), THREAD)
     with pytest.raises(errors.NothingToResume, match="it is complete"):
@@ -570,7 +586,7 @@ def test_there_is_nothing_to_take_up_of_a_run_that_is_complete(journal: RunJourn
     with pytest.raises(errors.NothingToResume, match="it has no thread"):
         journal.resume_config(journal.runs()[0].run_id)
     with pytest.raises(errors.RunNotFound):
-        journal.resume_config("nobody")
+        journal.resume_config("unknown")
 
 
 # --- when to settle -----------------------------------------------------------------------------------------------------
@@ -578,8 +594,8 @@ def test_there_is_nothing_to_take_up_of_a_run_that_is_complete(journal: RunJourn
 
 @pytest.mark.parametrize("settle", ["on_stop", "never"])
 @both
-def test_a_run_that_failed_is_left_to_be_taken_up(make: Any, settle: Any, journal: RunJournal) -> None:
-    """`invoke(None)` goes on as LangGraph does, and no settlement comes before it: nothing was written in between."""
+def test_a_run_that_failed_is_left_to_be_resumed(make: Any, settle: Any, journal: RunJournal) -> None:
+    """`invoke(None)` resumes as in plain LangGraph, and no settlement writes before it."""
     tools = Tools()
     saver = tools.saver
     agent = attach(make(model(CALLS, words("fine")), tools.all, checkpointer=saver), journal, settle=settle)
@@ -596,7 +612,7 @@ def test_a_run_that_failed_is_left_to_be_taken_up(make: Any, settle: Any, journa
 
 @both
 def test_on_stop_the_next_message_settles_what_failed(make: Any, journal: RunJournal) -> None:
-    """The model is given the real result and an honest answer; and the run counts as settled."""
+    """The model gets the real result and a truthful synthetic one, and the run counts as settled."""
     tools = Tools()
     asked = model(CALLS, words("fine"))
     agent = attach(make(asked, tools.all, checkpointer=tools.saver), journal, settle="on_stop")
@@ -608,7 +624,7 @@ def test_on_stop_the_next_message_settles_what_failed(make: Any, journal: RunJou
 
 @both
 def test_on_stop_what_was_stopped_is_settled_at_once(make: Any, journal: RunJournal) -> None:
-    """A stopped run was not meant to go on."""
+    """ "on_stop" settles a stopped run at once, because no resume is expected."""
     tools = Tools()
     agent = attach(make(model(CALLS), tools.all, checkpointer=tools.saver), journal, settle="on_stop")
 
@@ -619,7 +635,7 @@ def test_on_stop_what_was_stopped_is_settled_at_once(make: Any, journal: RunJour
 
 
 def test_never_only_recover_settles(journal: RunJournal) -> None:
-    """Neither the end of a run nor the next message writes anything; `recover` does, for every such run."""
+    """Neither the end of a run nor the next message writes anything; `recover` settles every such run."""
     tools = Tools()
     saver = tools.saver
     asked = model(CALLS, words("fine"))
@@ -634,7 +650,7 @@ def test_never_only_recover_settles(journal: RunJournal) -> None:
 
 
 def test_never_also_means_what_was_stopped(journal: RunJournal) -> None:
-    """The half of its answer is in the journal, and comes into the thread by `recover`."""
+    """The partial answer stays in the journal until `recover` writes it into the thread."""
     graph = made_by_hand(model([*words("one "), KeyboardInterrupt()]), [], checkpointer=InMemorySaver())
     agent = attach(graph, journal, settle="never", capture_invoke=True)
     with pytest.raises(KeyboardInterrupt):
@@ -646,7 +662,7 @@ def test_never_also_means_what_was_stopped(journal: RunJournal) -> None:
 
 
 def test_never_the_next_message_comes_to_what_langgraph_has_left(journal: RunJournal) -> None:
-    """So it is, for those who ask for it."""
+    """With "never", the next message finds the thread as LangGraph left it."""
     tools = Tools()
     saver = tools.saver
     asked = model(CALLS, words("fine"))
@@ -657,13 +673,36 @@ def test_never_the_next_message_comes_to_what_langgraph_has_left(journal: RunJou
     assert shown(asked.seen[-1]) == ["U hi", "A Looking. (c1,c2)", "U next"]
 
 
+@pytest.mark.parametrize("again", [words("second try "), []], ids=["with-words", "without"])
+def test_the_words_of_a_resumed_attempt_do_not_come_back(again: list[Any], journal: RunJournal) -> None:
+    """After a failed run and a failed resume with "on_stop", the next message finds what the last attempt left."""
+    ran: list[str] = []
+
+    @tool
+    def quick() -> str:
+        """Quick."""
+        ran.append("quick")
+        return "done"
+
+    scripts = [*words("first try "), RuntimeError("boom")], asks(("c1", "quick", {})), [*again, RuntimeError("boom")]
+    asked = model(*scripts, words("fine"))
+    agent = made("agent", asked, journal, quick, settle="on_stop")
+    for given in (say("hi"), None):
+        with pytest.raises(RuntimeError, match="boom"):
+            agent.invoke(given, THREAD)
+    agent.invoke(say("next"), THREAD)
+    left = ["A~ second try "] if again else []
+    assert shown(asked.seen[-1]) == ["U hi", "A Looking. (c1)", "T c1=done", *left, "U next"]
+    assert (ran, [run.settled for run in journal.runs()]) == (["quick"], [True, True, True])
+
+
 # --- waiting for a human ------------------------------------------------------------------------------------------------
 
 ASKING = asks(("c1", "fast", {"x": 1}), ("c2", "human", {"x": 2}))
 
 
 def paused(journal: RunJournal, make: Any, settle: Any = "always", **options: Any) -> tuple[Any, Asked, Tools, Saver]:
-    """A thread where one tool has finished and the other one waits for a human."""
+    """Return a thread where one tool has finished and the other one waits for a human."""
     tools = Tools()
     saver = tools.saver
     asked = model(ASKING, words("fine"))
@@ -675,7 +714,7 @@ def paused(journal: RunJournal, make: Any, settle: Any = "always", **options: An
 
 @both
 def test_a_thread_that_waits_for_a_human_is_left_alone(make: Any, journal: RunJournal) -> None:
-    """Nothing is written at the end of the run, nor by `recover`; and the answer arrives."""
+    """Neither the end of the run nor `recover` writes to the thread, and the answer of the human works."""
     agent, _, tools, saver = paused(journal, make)
     saver.before = failing(float("inf"))
     assert journal.recover(agent) == []
@@ -689,7 +728,8 @@ def test_a_thread_that_waits_for_a_human_is_left_alone(make: Any, journal: RunJo
 @pytest.mark.parametrize("settle", ["always", "on_stop"])
 @both
 def test_a_new_message_in_place_of_an_answer(make: Any, settle: Any, journal: RunJournal) -> None:
-    """What has finished beside it keeps its real result, the waiting call is told to have waited, and the run is over."""
+    """A new message settles the pause: the finished call keeps its real result, the waiting call gets a synthetic one that
+    says so."""
     agent, asked, _, _ = paused(journal, make, settle)
     agent.invoke(say("next"), THREAD)
     assert without_recovered(shown(asked.seen[-1])) == [
@@ -707,7 +747,8 @@ def test_a_new_message_in_place_of_an_answer(make: Any, settle: Any, journal: Ru
 
 @pytest.mark.parametrize("middleware", ["approval", "breakpoint"])
 def test_other_ways_to_wait_for_a_human(middleware: str, journal: RunJournal) -> None:
-    """The approval of LangChain's middleware, and a breakpoint: the answer works, and no settlement comes before it."""
+    """No settlement writes before the answer to an approval of LangChain's middleware, or before the resume of a
+    breakpoint."""
     agent, resume, tools, saver, _ = _gated(middleware, journal)
     agent.invoke(say("hi"), tools.config)
     saver.before = failing(float("inf"))
@@ -719,7 +760,7 @@ def test_other_ways_to_wait_for_a_human(middleware: str, journal: RunJournal) ->
 
 @pytest.mark.parametrize("middleware", ["approval", "breakpoint"])
 def test_other_ways_to_wait_when_a_new_message_comes(middleware: str, journal: RunJournal) -> None:
-    """No tool had started, and that is what the model is told."""
+    """The synthetic results say that no tool had started."""
     agent, _, tools, _, asked = _gated(middleware, journal)
     agent.invoke(say("hi"), tools.config)
     agent.invoke(say("next"), THREAD)
@@ -750,7 +791,7 @@ def _gated(middleware: str, journal: RunJournal) -> tuple[Any, Any, Tools, Saver
 
 @pytest.mark.parametrize("then", ["answer", "message"])
 def test_a_run_is_stopped_while_one_of_its_tools_waits_for_a_human(then: str, journal: RunJournal) -> None:
-    """The question stays open: its answer still arrives. A new message in its place settles."""
+    """The question stays open and its answer still works; a new message in its place settles."""
 
     async def scenario() -> None:
         started, hangs, waits = asyncio.Event(), [True], asyncio.Event()
@@ -794,7 +835,7 @@ def test_a_run_is_stopped_while_one_of_its_tools_waits_for_a_human(then: str, jo
 
 
 class Interrupts(InMemorySaver):
-    """Tells when it has been given an interrupt."""
+    """A saver that sets an event when it receives an interrupt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -807,7 +848,8 @@ class Interrupts(InMemorySaver):
 
 
 def _sends(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
-    """One task for each call, as LangChain's agents have, with the config handed on (see `tests.support.agents.by_hand`)."""
+    """Return a graph with one task for each call, as LangChain's agents have, which passes on the config (see
+    `tests.support.agents.by_hand`)."""
     from langgraph.types import Send
 
     def answer(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -835,8 +877,10 @@ def _sends(model: Scripted, tools: Sequence[BaseTool], **options: Any) -> Any:
 @pytest.mark.parametrize("make", [made_by_hand, _sends], ids=["hand", "sends"])
 @pytest.mark.parametrize("restarted", [False, True], ids=["same-program", "new-program"])
 def test_a_result_that_comes_after_the_stop(make: Any, restarted: bool, db: Any) -> None:
-    """A synchronous tool cannot be stopped. Its real result takes the place of the made-up one, in the next request and in
-    the state; no other message is touched."""
+    """The real result of a tool that could not be stopped replaces the synthetic one, in the next request and in the state.
+
+    No other message changes.
+    """
 
     async def scenario(journal: RunJournal) -> None:
         started, gate, hear = asyncio.Event(), threading.Event(), Hear(1)
@@ -885,7 +929,7 @@ def test_a_result_that_comes_after_the_stop(make: Any, restarted: bool, db: Any)
 
 
 def test_recover_leaves_the_runs_of_other_graphs(journal: RunJournal) -> None:
-    """A journal may hold the runs of many graphs: their names tell them apart."""
+    """`recover` of one graph leaves the runs of graphs with other names."""
     tools = Tools()
     saver = tools.saver
     first = attach(made_by_hand(model(CALLS), tools.all, checkpointer=saver, name="first"), journal, settle="never")
@@ -897,7 +941,7 @@ def test_recover_leaves_the_runs_of_other_graphs(journal: RunJournal) -> None:
 
 
 def test_recover_takes_a_graph_that_is_not_attached(journal: RunJournal) -> None:
-    """It is the journal that is asked."""
+    """`recover` works with a graph that is not attached."""
     tools = Tools()
     graph = made_by_langchain(model(CALLS), tools.all, checkpointer=tools.saver)
     cut_off(attach(graph, journal, settle="never"), tools)
@@ -906,7 +950,7 @@ def test_recover_takes_a_graph_that_is_not_attached(journal: RunJournal) -> None
 
 
 def test_recover_gives_one_report_for_each_run(journal: RunJournal) -> None:
-    """Oldest first, each with the thread and the messages that were written."""
+    """The reports are ordered from the oldest run, each with the thread and the messages that were written."""
     tools = Tools()
     agent = attach(made_by_langchain(model(CALLS, CALLS), tools.all, checkpointer=tools.saver), journal, settle="never")
     for name in ("a", "b"):
@@ -927,7 +971,7 @@ async def _nothing_left(agent: Any, journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("graph", [None, "agent", RunnableLambda(lambda x: x)], ids=["none", "text", "chain"])
 def test_recover_wants_a_graph(graph: Any, journal: RunJournal) -> None:
-    """Anything else gets an error that says what to give."""
+    """`recover` raises an error that says what to pass instead of another object."""
     with pytest.raises(errors.InvalidArgument, match="graph must be the compiled graph"):
         journal.recover(graph)
     with pytest.raises(errors.InvalidArgument, match="graph must be the compiled graph"):
@@ -936,14 +980,15 @@ def test_recover_wants_a_graph(graph: Any, journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("checkpointer", [None, False, True])
 def test_recover_wants_a_checkpointer(checkpointer: Any, journal: RunJournal) -> None:
-    """A graph that has no threads of its own has none to settle."""
+    """`recover` raises an error for a graph without a checkpointer, which has no threads to settle."""
     graph = made_by_hand(model(words("fine")), [], checkpointer=checkpointer)
     with pytest.raises(errors.InvalidArgument, match="checkpointer"):
         journal.recover(graph)
 
 
 def test_recover_on_another_checkpointer_says_so(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """Where the thread is not to be found, nothing is written, the run stays open, and a warning names it."""
+    """If the checkpointer does not have the thread, nothing is written, the run stays open, and a warning names the
+    thread."""
     tools = Tools()
     agent = attach(made_by_hand(model(CALLS), tools.all, checkpointer=tools.saver), journal, settle="never")
     cut_off(agent, tools)

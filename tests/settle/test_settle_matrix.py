@@ -1,7 +1,7 @@
 """Every kind of graph, checkpointer and durability, times every way in which a turn can be cut off.
 
-Each cell is a conversation of three turns: one that is complete, one that is cut off, and the next. It asserts what is left
-in the thread and in the journal, what reaches the caller, and, message by message, what the model is asked next.
+Each cell is a conversation of three turns: a complete one, one that is cut off, and the next. It asserts what is left in the
+thread and in the journal, what reaches the caller, and, message by message, what the model is asked next.
 """
 
 from __future__ import annotations
@@ -52,25 +52,27 @@ SYNC_KINDS = ("sync agent", "sync by hand")
 SAVERS = ("memory", "sqlite")
 DURABILITIES = ("sync", "async", "exit")
 IS_3_10 = sys.version_info < (3, 11)
-UNHEARD = "the node of create_agent does not hand on its config: on Python 3.10 LangChain tells nobody of its model calls"
+UNHEARD = (
+    "the node of create_agent does not pass on its config: on Python 3.10 LangChain calls no callback for its model calls"
+)
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 THREE = asks(("c1", "quick", {"x": 1}), ("c2", "quick", {"x": 2}), ("c3", "slow", {"x": 3}))
 FIRST = ["U hi", "A hello"]
-"""The turn that stands before it, complete."""
+"""The first turn, which is complete."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a turn is cut off: what the model says until then, and what has to be left of the turn."""
+    """The place where a turn is cut off: what the model says until then, and what must be left of the turn."""
 
     left: tuple[str, ...]
     scripts: Callable[[Any], list[list[Any]]]
-    """Given what it waits with, at a gate."""
+    """The scripts of the model, as a function of the step that waits at a gate."""
     mode: str = "messages"
     results: int = 0
-    """How many tools have finished by then."""
+    """The number of tools that have finished by then."""
 
 
 SAID = "A Looking. (c1,c2,c3)"
@@ -84,7 +86,7 @@ PLACES = {
         lambda wait: [asks(("c1", "quick", {"x": 1})), [*words("one ", "two "), wait, *words("three")]],
         results=1,
     ),
-    # The consumer keeps what it was given, and the graph waits for it.
+    # The consumer keeps the chunk that it got, and the graph waits for the consumer.
     "between, behind the model": Place(
         (SAID, "T*(c1) never_started", "T*(c2) never_started", "T*(c3) never_started"), lambda wait: [THREE], mode="updates"
     ),
@@ -98,13 +100,13 @@ STOP, LEFT, FAILED = ("interrupted", "stop"), ("interrupted", "disconnect"), ("f
 
 @dataclass(frozen=True)
 class Ending:
-    """How a turn is cut off: what its run says of it, and what reaches the caller."""
+    """The way in which a turn is cut off: what its run says of it, and what reaches the caller."""
 
     how: tuple[str, str | None]
     raises: type[BaseException] | None
     places: tuple[str, ...] = ("the model", "the third tool")
     early: bool = False
-    """Whether the caller may be back before the thread is settled."""
+    """Whether the call may return before the thread is settled."""
 
 
 BOOM = RuntimeError("boom")
@@ -156,7 +158,7 @@ class Conversation:
         self.memory = InMemorySaver()
         self.holds, self.limit = asyncio.Event(), asyncio.Event()
         self.taken = asyncio.Semaphore(0)
-        """Released for each tool whose result LangGraph has taken note of."""
+        """A semaphore, released for each tool whose result LangGraph has stored."""
         self.raised: BaseException | None = None
         self.before: list[Any] = []
         self.scope: Any = None
@@ -177,13 +179,13 @@ class Conversation:
             await self.afterwards(graph)
 
     async def cut(self, graph: Any) -> None:
-        """The first turn, and the one that is cut off."""
+        """Run the first turn, and the one that is cut off."""
         self.model.say(words("hel", "lo"))
         await graph.ainvoke({"messages": [("user", "hi")]}, self.config(), durability=self.durability)
         self.before = (await graph.aget_state(self.config())).values["messages"]
         self.model.say(*self.at.scripts(self.gate.apass), words("never"))
         if self.ending == "KeyboardInterrupt":
-            # It ends the loop: nobody but who has called the graph may hold what it needs.
+            # A KeyboardInterrupt ends the loop. Only the caller of the graph may hold what the graph needs.
             opening = asyncio.create_task(self.open_when_reached())
             await self.framed(graph)
             raise AssertionError(f"nothing came of {opening}")
@@ -200,7 +202,7 @@ class Conversation:
         if self.at.results:
             await until_said(self.journal, self.run_id, "llm.tool.result", self.at.results)
         if self.place == "the third tool" and self.kind != "by hand":
-            # Each tool is a task of its own. One that is not noted yet comes behind those that are.
+            # Each tool is a separate task. One whose result is not stored yet comes behind those whose results are.
             for _ in range(self.at.results):
                 await self.taken.acquire()
 
@@ -268,7 +270,7 @@ class Conversation:
     # What is left:
 
     async def afterwards(self, graph: Any) -> None:
-        """What is left of it, and the turn after it."""
+        """Check what is left of the cut-off turn, and run the turn after it."""
         self.check_raised()
         if self.about.early:
             gc.collect()
@@ -305,8 +307,8 @@ class Conversation:
         assert len(self.journal.runs(self.thread_id)) == 2
 
     def in_order(self, lines: list[str]) -> list[str]:
-        """With the results of each batch in one order, where the loop is left in the middle of a checkpoint: one that was
-        only in the journal then stands behind the others."""
+        """Sort the results of each batch if the loop ended in the middle of a checkpoint: a result that only the journal had
+        then stands last."""
         if self.ending != "KeyboardInterrupt":
             return lines
         batches = [list(batch) for _, batch in itertools.groupby(lines, lambda line: line.startswith("T"))]
@@ -318,7 +320,7 @@ class Conversation:
         assert self.in_order(story(messages)) == self.in_order(left)
         assert messages[: len(self.before)] == self.before
         assert (state.next, state.tasks) == ((), ())
-        ids = [message.id for message in messages if message.id]  # deepagents gives none to what it is told
+        ids = [message.id for message in messages if message.id]  # deepagents gives user messages no ids
         assert len(set(ids)) == len(ids)
 
 
@@ -332,7 +334,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunJournal]:
 
 @pytest.fixture(autouse=True)
 def frozen() -> Iterator[None]:
-    """What is there already is of no interest to the garbage collector, which is asked often here."""
+    """Exclude all existing objects from garbage collection, which these tests run often."""
     gc.freeze()
     with collected_here():
         yield
@@ -344,7 +346,7 @@ def frozen() -> Iterator[None]:
 )
 @pytest.mark.parametrize(("kind", "saver", "durability", "place", "ending"), CELLS)
 def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durability: str, place: str, ending: str) -> None:
-    """However a turn is cut off, its thread is whole afterwards, and the next one finds all that there was."""
+    """However a turn is cut off, its thread is valid afterwards, and the next turn finds everything."""
     if kind == "deep agent":
         pytest.importorskip("deepagents", reason="needs Python 3.11")
     if IS_3_10 and ending == "asyncio.timeout":
@@ -364,7 +366,7 @@ def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durabi
 
 
 def interrupted(conversation: Conversation) -> None:
-    """A KeyboardInterrupt ends the whole loop; what comes then comes in another one."""
+    """Run the cut-off turn. A KeyboardInterrupt ends the whole loop, so the next turn runs in another one."""
 
     async def before() -> None:
         async with conversation.graph() as graph:
@@ -382,7 +384,7 @@ def interrupted(conversation: Conversation) -> None:
 
 # --- without a loop ---------------------------------------------------------------------------------------------------
 
-# Of messages, LangGraph runs a node on a thread of its own, which cannot be stopped and is waited for.
+# In the mode "messages", LangGraph runs a node on a thread, which cannot be stopped, and waits for it.
 SYNC_ENDINGS: dict[str, tuple[tuple[str, str | None], str | None, str, tuple[str, ...]]] = {
     # how the run ends, the mode (None: invoke), the place, what is left of the turn
     "provider error, invoke": (FAILED, None, "the model", ("A~ one two ",)),
@@ -448,7 +450,7 @@ class Blocking:
 
     def open_when_reached(self) -> None:
         if self.gate.error is None:
-            return  # who leaves opens it
+            return  # the consumer that leaves opens the gate
         assert self.gate.held.wait(PATIENCE)
         left = self.at.results
         for event in self.journal.follow(self.run_id) if left else ():
@@ -476,14 +478,14 @@ class Blocking:
 
     def check_thread(self, before: list[Any], left: list[str]) -> None:
         state = self.graph.get_state(self.config())
-        # Of tools on threads, whose result was taken note of first comes first.
+        # Of tools on threads, the result that LangGraph stored first comes first.
         assert in_call_order(story(state.values["messages"])) == left
         assert state.values["messages"][: len(before)] == before
         assert (state.next, state.tasks) == ((), ())
 
 
 def in_call_order(lines: list[str]) -> list[str]:
-    """The results behind each request in the order of the calls."""
+    """Sort the results behind each request in the order of the calls."""
     return [line for _, block in groupby(lines, lambda line: line[0] == "T") for line in sorted(block, key=call_of)]
 
 
@@ -496,7 +498,7 @@ def call_of(line: str) -> str:
 @pytest.mark.parametrize("saver", SAVERS)
 @pytest.mark.parametrize("kind", SYNC_KINDS)
 def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: str, ending: str) -> None:
-    """The same holds for graphs that are called without a loop, where everything is done on the thread that calls."""
+    """The same holds for graphs that are called without a loop, where everything is done on the calling thread."""
     with contextlib.ExitStack() as stack, nothing_is_wrong():
         keeps = InMemorySaver() if saver == "memory" else stack.enter_context(SqliteSaver.from_conn_string(":memory:"))
         Blocking(journal, kind, keeps, durability, ending).converse()
@@ -511,7 +513,7 @@ def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: 
 @pytest.mark.parametrize("saver", SAVERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_recursion_limit(journal: RunJournal, kind: str, saver: str, durability: str) -> None:
-    """Wherever the limit of steps ends a turn, what tools have given is there, and requests that came to nothing say so."""
+    """Wherever the recursion limit ends a turn, results of tools are kept, and unanswered requests get synthetic results."""
     if IS_3_10 and kind != "by hand":
         pytest.skip(UNHEARD)
     if kind == "deep agent":
@@ -553,13 +555,13 @@ def test_recursion_limit(journal: RunJournal, kind: str, saver: str, durability:
 # --- wild conversations -----------------------------------------------------------------------------------------------
 
 SEEDS = range(int(os.environ.get("RUNJOURNAL_WILD_FROM", "0")), int(os.environ.get("RUNJOURNAL_WILD_TO", "40")))
-"""For more of them: RUNJOURNAL_WILD_TO=500."""
+"""The seeds of the wild conversations. For more of them, set RUNJOURNAL_WILD_TO=500."""
 WILD_KINDS = ("by hand",) if IS_3_10 else ("agent", "middleware", "by hand")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_wild_conversation(journal: RunJournal, seed: int) -> None:
-    """Whatever happens, in whatever turn, at whatever moment: nothing said is lost, and each request has its answer."""
+    """Whatever happens at whatever moment of a conversation, no message is lost, and each request has its result."""
     wild = Wild(journal, seed, WILD_KINDS)
     try:
         with nothing_is_wrong():

@@ -1,4 +1,5 @@
-"""Graphs of all shapes: each is settled, and the next turn right, or left alone with a reason; and what `attach` keeps."""
+"""Graphs of all shapes: each is settled and its next turn is right, or it is left alone with a reason; and what `attach`
+keeps."""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ from tests.settle.test_settle import (
     THREAD,
     Asked,
     Tools,
+    both,
     cut_off,
     kinds,
     made_by_hand,
@@ -46,8 +48,9 @@ from tests.settle.test_settle import (
     without_recovered,
 )
 from tests.support.agents import asks, words
+from tests.support.attached import warnings_of
 
-# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+# Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 
@@ -110,7 +113,7 @@ def messages_of(state: Any) -> list[Any]:
 
 
 def talking(asked: Asked, *, keeps_all: bool = False, is_root: bool = False) -> Callable[[Any, RunnableConfig], Any]:
-    """A node that asks the model."""
+    """Return a node that asks the model."""
 
     def talk(state: Any, config: RunnableConfig) -> Any:
         found = messages_of(state)
@@ -118,7 +121,7 @@ def talking(asked: Asked, *, keeps_all: bool = False, is_root: bool = False) -> 
         given = [*found, *said] if keeps_all else said
         return given if is_root else {"messages": given}
 
-    # LangGraph would read the annotations, and give the node another state.
+    # With annotations, LangGraph would give the node another state.
     talk.__annotations__ = {"config": RunnableConfig}
     return talk
 
@@ -143,7 +146,7 @@ STATES = {
 @pytest.mark.guarantee("nothing pending")
 @pytest.mark.parametrize("shape", STATES)
 def test_states_of_all_shapes(shape: str, journal: RunJournal) -> None:
-    """History, question and half an answer stand in the thread, once and in order; the next turn is given them."""
+    """The thread holds history, question and partial answer, once and in order, and the next turn gets them."""
     schema, about = STATES[shape]
     asked = model(*TURNS)
     graph = one_node(schema, asked, **about)
@@ -169,7 +172,7 @@ def test_states_of_all_shapes(shape: str, journal: RunJournal) -> None:
 
 
 def test_a_list_without_a_reducer_keeps_its_past(journal: RunJournal) -> None:
-    """Whoever writes there gives the whole list: so does the settlement."""
+    """Without a reducer, a settlement writes the whole list, and keeps the past."""
     asked = model(*TURNS)
     agent = attach(one_node(Whole, asked, keeps_all=True), journal)
     agent.invoke({"messages": [HumanMessage("first")]}, THREAD)
@@ -184,7 +187,7 @@ def test_a_list_without_a_reducer_keeps_its_past(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("form", ["dict", "tuple"])
 def test_a_list_that_only_grows_may_hold_other_forms_of_messages(form: str, journal: RunJournal) -> None:
-    """A dict or a tuple in it is left as it is, and understood."""
+    """The settlement understands a dict or a tuple in the list, and does not change it."""
 
     def give(text: str) -> Any:
         return {"messages": [{"role": "user", "content": text} if form == "dict" else ("user", text)]}
@@ -196,7 +199,7 @@ def test_a_list_that_only_grows_may_hold_other_forms_of_messages(form: str, jour
         agent.invoke(give("hi"), THREAD)
     found = agent.get_state(THREAD).values["messages"]
     given = [give(text)["messages"][0] for text in ("first", "hi")]
-    # The checkpointer gives a tuple back as a list.
+    # The checkpointer returns a tuple as a list.
     assert [type(one)(found[at]) for at, one in ((0, given[0]), (2, given[1]))] == given
     assert shown([found[1], *found[3:]]) == ["A hello", "A~ one two "]
     agent.invoke(give("next"), THREAD)
@@ -206,7 +209,7 @@ def test_a_list_that_only_grows_may_hold_other_forms_of_messages(form: str, jour
 
 @pytest.mark.parametrize("shape", ["grows", "differences"])
 def test_calls_in_states_without_ids(shape: str, journal: RunJournal) -> None:
-    """Where messages are only ever added, a settlement and the turn after it add each answer once."""
+    """Where messages are only ever added, a settlement and the turn after it add each result once."""
     tools = Tools()
     asked = model(CALLS, words("fine"))
     schema = Growing if shape == "grows" else Differences
@@ -234,7 +237,7 @@ class Todos(MessagesState):
 
 @pytest.mark.parametrize("make", [made_by_hand, made_by_langchain], ids=["hand", "agent"])
 def test_what_finished_tools_wrote_elsewhere_is_kept(make: Any, journal: RunJournal) -> None:
-    """A tool that finished beside the one that broke has written a to-do: it is in the state, as far as LangGraph has it."""
+    """The to-do of a tool that finished beside a failed one is in the state, if LangGraph has stored it."""
     tools = Tools()
 
     @tool
@@ -261,7 +264,7 @@ def test_what_finished_tools_wrote_elsewhere_is_kept(make: Any, journal: RunJour
     agent = attach(graph, journal)
     cut_off(agent, tools, given={**say("hi"), "todos": ["begin"]})
     assert without_recovered(thread(agent)) == ["U hi", "A Looking. (c1,c2)", "T c1=planned", "T* c2=failed"]
-    # In a node that runs all the calls, nothing but the messages of a finished call is known to anybody.
+    # In a node that runs all the calls, the journal knows only the messages of a finished call, and LangGraph knows nothing.
     assert agent.get_state(THREAD).values["todos"] == ["begin", "think"][: 2 if make is made_by_langchain else 1]
     agent.invoke(say("next"), THREAD)
     assert len(agent.get_state(THREAD).values["todos"]) == (2 if make is made_by_langchain else 1)
@@ -271,7 +274,7 @@ def test_what_finished_tools_wrote_elsewhere_is_kept(make: Any, journal: RunJour
 
 
 def test_a_graph_that_is_routed_by_its_nodes(journal: RunJournal) -> None:
-    """With Command(goto=...) there is no edge to follow: nothing is left to run all the same."""
+    """A graph that is routed by Command(goto=...) and has no edges is left with no task to run."""
     asked = model(*TURNS)
     graph = StateGraph(MessagesState)
 
@@ -306,7 +309,7 @@ def _three_turns(agent: Any, asked: Asked, journal: RunJournal) -> None:
 
 
 def test_a_router_at_the_start_is_not_called_for_a_settlement(journal: RunJournal) -> None:
-    """It is the program's: it may count, or ask somebody. Where another way in can be had, it is not called."""
+    """A settlement does not call the program's router at the start if another entry node is possible."""
     asked, calls = model(*TURNS), []
 
     def route(state: MessagesState) -> str:
@@ -329,7 +332,7 @@ def _all_routed(asked: Asked, route: Callable[[Any], str]) -> Any:
 
 
 def test_a_router_that_has_to_be_called(journal: RunJournal) -> None:
-    """Where every way in has a router, it is called once more, and what it chooses is not run."""
+    """If every entry node has a router, a settlement calls one once more, and runs nothing that it chooses."""
     asked, calls = model(*TURNS), []
 
     def route(state: Any) -> str:
@@ -341,7 +344,7 @@ def test_a_router_that_has_to_be_called(journal: RunJournal) -> None:
 
 
 def test_a_router_that_raises(journal: RunJournal) -> None:
-    """The settlement fails and says so, the caller gets the exception of the run, and the next turn tries again."""
+    """The settlement fails and reports it, the caller gets the exception of the run, and the next message tries again."""
     asked, broken = model(*TURNS), [False]
 
     def route(state: Any) -> str:
@@ -365,11 +368,10 @@ def test_a_router_that_raises(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("routed", [False, True])
 def test_a_join_is_not_left_half_full(routed: bool, journal: RunJournal) -> None:
-    """Two nodes that a third one waits for, one of them later than the other: after a run in which one broke, the third
-    still waits for both."""
+    """A node that waits for two others still waits for both after a run in which one of them failed."""
     asked, order = model(*TURNS, words("more")), []
     graph = StateGraph(MessagesState)
-    # The first one, so that it would be the one to write in the name of.
+    # Add it first, so that it would be the node in whose name a settlement writes.
     graph.add_node("aside", lambda state: order.append("aside"))
     graph.add_node("before", lambda state: {})
     graph.add_node("then", lambda state: {})
@@ -399,7 +401,7 @@ class Notes(TypedDict):
 
 
 def test_a_state_without_messages_is_left_alone_and_says_so(journal: RunJournal) -> None:
-    """Nothing is written, and the run says why; its words are in the journal, and the next turn works."""
+    """Nothing is written, the run records why, the journal keeps its words, and the next turn works."""
     asked = model(*TURNS)
 
     def talk(state: Notes, config: RunnableConfig) -> dict[str, Any]:
@@ -425,7 +427,8 @@ def test_a_state_without_messages_is_left_alone_and_says_so(journal: RunJournal)
 
 
 def test_an_input_without_messages_is_no_hindrance(journal: RunJournal) -> None:
-    """A node that writes messages will do as a way in; the question itself is not a message."""
+    """A settlement writes through a node that writes messages, although the input has none; the question itself is not a
+    message."""
 
     class Question(TypedDict):
         question: str
@@ -456,7 +459,7 @@ def test_an_input_without_messages_is_no_hindrance(journal: RunJournal) -> None:
 
 
 def test_a_function_as_a_graph_is_settled_in_what_it_saves(journal: RunJournal) -> None:
-    """What an entrypoint saves for its next call holds the user's words and the partial answer."""
+    """The value that an entrypoint saves for its next call holds the user's words and the partial answer."""
     asked = model(*TURNS)
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -477,13 +480,35 @@ def test_a_function_as_a_graph_is_settled_in_what_it_saves(journal: RunJournal) 
 
 @pytest.mark.parametrize("checkpointer", [None, False])
 def test_a_graph_without_a_checkpointer_is_only_journaled(checkpointer: Any, journal: RunJournal) -> None:
-    """There is no thread to settle: the run is complete as it is, and its words are in the journal."""
+    """Without a thread, the run is recorded as it is, and the journal keeps its words."""
     agent = attach(made_by_hand(model(HALF), [], checkpointer=checkpointer), journal)
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke(say("hi"))
     [run] = journal.runs()
     assert (run.status, run.settled) == ("failed", True)
     assert shown(journal.transcript(run.run_id)) == ["U hi", "A~ one two "]
+
+
+class Noted(TypedDict):
+    note: str
+
+
+def test_a_graph_that_cannot_be_settled_says_so_once(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """The log warns once for each graph that cannot be settled, and not for each of its runs."""
+
+    def broken(state: Any) -> Any:
+        raise RuntimeError("boom")
+
+    for name in ("first", "second"):
+        graph: Any = StateGraph(Noted).add_node("broken", broken).add_edge(START, "broken")
+        agent = attach(graph.compile(checkpointer=InMemorySaver(), name=name), journal)
+        for number in range(3):
+            with pytest.raises(RuntimeError, match="boom"):
+                agent.invoke({"note": "hi"}, {"configurable": {"thread_id": f"{number % 2}"}})
+    first, second = warnings_of(caplog)
+    assert "'first' are journaled, and their threads left as they are" in first
+    assert "'second' are journaled" in second
+    assert [kinds(journal, run.run_id).count("run.settled") for run in journal.runs()] == [1] * 6
 
 
 # --- graphs in graphs ---------------------------------------------------------------------------------------------------
@@ -499,8 +524,10 @@ def _nested(asked: Asked, tools: Tools, checkpointer: Any, journal: RunJournal) 
 
 @pytest.mark.parametrize("checkpointer", [None, True, False], ids=["inherited", "persistent", "stateless"])
 def test_graphs_in_graphs(checkpointer: Any, journal: RunJournal) -> None:
-    """What an inner agent did stands in the thread of the outer one, every request answered; the inner one's own memory, if
-    it has one, is whole as well."""
+    """The thread of the outer graph holds what an inner agent did, with a result for every request.
+
+    The inner agent's own thread, if it has one, is valid as well.
+    """
     tools = Tools()
     asked = model(CALLS, words("fine"))
     agent = _nested(asked, tools, checkpointer, journal)
@@ -519,12 +546,12 @@ def test_graphs_in_graphs(checkpointer: Any, journal: RunJournal) -> None:
 
 
 def test_an_agent_as_a_tool_of_an_agent(journal: RunJournal) -> None:
-    """The outer thread holds the outer request and what is known of it; the inner words are not the outer model's."""
+    """The outer thread holds the outer request and its result, and not the inner agent's words."""
     inner = made_by_hand(model(HALF), [], name="inner")
 
     @tool
     def delegate(x: int, config: RunnableConfig) -> str:
-        """Asks somebody else."""
+        """Asks another agent."""
         return str(inner.invoke(say("do"), config)["messages"][-1].content)
 
     asked = model(asks(("c1", "delegate", {"x": 1})), words("fine"))
@@ -539,7 +566,7 @@ def test_an_agent_as_a_tool_of_an_agent(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("checkpointer", ["own", "inherited"])
 def test_an_attached_graph_in_an_attached_graph(checkpointer: str, journal: RunJournal) -> None:
-    """One run, recorded once, settled once, in the outer thread."""
+    """It is one run, recorded once and settled once, in the outer thread."""
     tools = Tools()
     asked = model(CALLS, words("fine"))
     own = {"checkpointer": InMemorySaver()} if checkpointer == "own" else {}
@@ -565,7 +592,7 @@ def test_an_attached_graph_in_an_attached_graph(checkpointer: str, journal: RunJ
 
 
 def test_a_deep_agent(journal: RunJournal) -> None:
-    """Its messages are kept as differences, with files and to-dos beside them."""
+    """A deep agent is settled, whose messages are kept as differences, with files and to-dos beside them."""
     deepagents = pytest.importorskip("deepagents")
     tools = Tools()
     asked = model(CALLS, words("fine"))
@@ -578,11 +605,28 @@ def test_a_deep_agent(journal: RunJournal) -> None:
     assert [line for line in shown(asked.seen[-1]) if not line.startswith("S")] == [*CUT, "U next"]
 
 
+@both
+def test_a_graph_inside_that_remembers_gives_each_result_once(make: Any, journal: RunJournal) -> None:
+    """Results of an inner graph with its own thread appear once, also two turns later, under the ids that they have
+    there."""
+    tools, asked = Tools(), model(CALLS, words("fine"), words("more"))
+    inner = make(asked, tools.all, checkpointer=True, name="inner")
+    graph: Any = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
+    agent = attach(graph.compile(checkpointer=tools.saver, name="outer"), journal)
+    cut_off(agent, tools)
+    agent.invoke(say("next"), THREAD)
+    agent.invoke(say("again"), THREAD)
+    assert without_recovered(thread(agent)) == [*CUT, "U next", "A fine", "U again", "A more"]
+    for messages in (agent.get_state(THREAD).values["messages"], *asked.seen[1:]):
+        results = [one.tool_call_id for one in messages if one.type == "tool"]
+        assert results == ["c1", "c2"]
+
+
 # --- attach -------------------------------------------------------------------------------------------------------------
 
 
 class Counting(BaseCallbackHandler):
-    """A handler of the user's own."""
+    """A handler of the program that counts its calls."""
 
     def __init__(self) -> None:
         self.began: list[str] = []
@@ -640,7 +684,7 @@ def _call(way: Any, agent: Any) -> Any:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_every_way_to_call_is_recorded_once(way: Any, journal: RunJournal) -> None:
-    """One run, with everything in it, and nothing to settle."""
+    """Every way to call records one complete run, with nothing to settle."""
     agent, _ = _attached(journal)
     assert _call(way, agent)
     _one_run(journal)
@@ -650,7 +694,8 @@ def test_every_way_to_call_is_recorded_once(way: Any, journal: RunJournal) -> No
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_every_way_to_call_is_settled(way: Any, journal: RunJournal) -> None:
-    """The exception of the run comes out, the thread is whole before it does, and the settling itself is no run."""
+    """The caller gets the run's exception after the thread is settled, and the settlement itself is not recorded as a
+    run."""
     agent, _ = _attached(journal, HALF)
     with pytest.raises(RuntimeError, match="boom"):
         _call(way, agent)
@@ -661,7 +706,7 @@ def test_every_way_to_call_is_settled(way: Any, journal: RunJournal) -> None:
 
 
 def test_the_state_is_read_and_written_as_before(journal: RunJournal) -> None:
-    """By the user's own hand: that is no run either."""
+    """Reads and writes of the state by the program are not recorded as runs."""
     agent, _ = _attached(journal)
     agent.update_state(THREAD, say("by hand"), as_node="__start__")
     assert thread(agent) == ["U by hand"]
@@ -676,7 +721,7 @@ async def _update(agent: Any) -> None:
 
 
 def test_copies_are_attached_as_well(journal: RunJournal) -> None:
-    """`with_config`, `copy` and `bind` keep it; nothing is recorded twice."""
+    """The copies of `with_config`, `copy` and `bind` stay attached, and nothing is recorded twice."""
     agent, _ = _attached(journal, HALF)
     for number, other in enumerate([agent.with_config(tags=["x"]), agent.copy(), agent.with_config({"metadata": {"a": 1}})]):
         config: RunnableConfig = {"configurable": {"thread_id": f"t{number}"}}
@@ -687,7 +732,7 @@ def test_copies_are_attached_as_well(journal: RunJournal) -> None:
 
 
 def test_the_graph_itself_stays_as_it_was(journal: RunJournal) -> None:
-    """A copy is returned: the original records nothing, and has the saver and the config that it had."""
+    """`attach` returns a copy: the original records nothing, and keeps its saver and config."""
     saver = InMemorySaver()
     graph = made_by_hand(model(words("hello")), [], checkpointer=saver, name="agent")
     config = graph.config
@@ -705,7 +750,7 @@ def test_the_graph_itself_stays_as_it_was(journal: RunJournal) -> None:
 @pytest.mark.parametrize("as_manager", [False, True], ids=["list", "manager"])
 @pytest.mark.parametrize("where", ["graph", "call"])
 def test_the_callbacks_of_the_user_are_kept(where: str, as_manager: bool, journal: RunJournal) -> None:
-    """Those of the graph and those of the call, as a list or as a manager."""
+    """The callbacks of the graph and of the call are kept, as a list or as a manager."""
     mine = Counting()
     callbacks: Any = CallbackManager([mine], [mine]) if as_manager else [mine]
     asked = model(HALF)
@@ -722,7 +767,7 @@ def test_the_callbacks_of_the_user_are_kept(where: str, as_manager: bool, journa
 
 @pytest.mark.parametrize("as_manager", [False, True], ids=["list", "manager"])
 def test_attached_twice_it_is_attached_once(as_manager: bool, journal: RunJournal) -> None:
-    """To one journal: recorded once, settled once."""
+    """A graph that is attached twice to one journal is recorded once and settled once."""
     graph = made_by_hand(model(HALF), [], checkpointer=InMemorySaver(), name="agent")
     if as_manager:
         graph = graph.with_config(callbacks=CallbackManager([]))
@@ -734,7 +779,7 @@ def test_attached_twice_it_is_attached_once(as_manager: bool, journal: RunJourna
 
 
 def test_two_journals_of_one_graph(journal: RunJournal) -> None:
-    """Each records the run, and the thread gets everything once."""
+    """Each of two journals records the run, and the thread gets everything once."""
     with RunJournal(":memory:") as other:
         tools = Tools()
         agent = attach(attach(made_by_hand(model(CALLS), tools.all, checkpointer=InMemorySaver()), journal), other)
@@ -747,7 +792,7 @@ def test_two_journals_of_one_graph(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("where", ["call", "graph"])
 def test_a_handler_of_the_same_journal_beside_it(where: str, journal: RunJournal) -> None:
-    """Whoever has given `JournalCallbackHandler` as well gets one record, and is settled."""
+    """A program that also passes a `JournalCallbackHandler` gets one record and one settlement."""
     handler = JournalCallbackHandler(journal)
     graph = made_by_hand(model(HALF), [], checkpointer=InMemorySaver(), name="agent")
     if where == "graph":
@@ -762,8 +807,11 @@ def test_a_handler_of_the_same_journal_beside_it(where: str, journal: RunJournal
 @pytest.mark.parametrize("attached", [True, False])
 @pytest.mark.parametrize("way", ["sequence", "tool", "node"])
 def test_as_a_part_of_something_else(way: str, attached: bool, journal: RunJournal) -> None:
-    """In a chain, a tool or a node of another graph: never two records, never an exception of ours, and its own thread,
-    where it has one, is left in a state from which the next turn works."""
+    """In a chain, a tool or a node of another graph, an attached graph causes neither two records nor an exception of this
+    package.
+
+    Its own thread, where it has one, is left in a state from which the next turn works.
+    """
     agent, asked = _attached(journal, HALF, words("fine"))
     config: RunnableConfig = THREAD if not attached else {**THREAD, "callbacks": [JournalCallbackHandler(journal)]}
     if way == "sequence":
@@ -780,7 +828,7 @@ def test_as_a_part_of_something_else(way: str, attached: bool, journal: RunJourn
     given: Any = "hi" if way == "sequence" else say("hi")
     with pytest.raises(RuntimeError, match="boom"):
         around.invoke(given, config)
-    # On a thread of its own the graph is a run of its own, also inside of another one.
+    # On a thread of its own, the graph is a separate run, also inside of another one.
     each = 2 if attached and way != "node" else 1
     runs = journal.runs()
     assert len(runs) == each
@@ -796,7 +844,7 @@ def test_as_a_part_of_something_else(way: str, attached: bool, journal: RunJourn
 
 
 def test_a_run_id_of_the_caller(journal: RunJournal) -> None:
-    """It names the run, as without us."""
+    """The caller's run id names the run, as without the journal."""
     agent, _ = _attached(journal, HALF)
     run_id = uuid.uuid4()
     with pytest.raises(RuntimeError, match="boom"):
@@ -806,7 +854,7 @@ def test_a_run_id_of_the_caller(journal: RunJournal) -> None:
 
 @pytest.mark.parametrize("checkpointer", [None, True])
 def test_what_can_be_attached_without_a_saver(checkpointer: Any, journal: RunJournal) -> None:
-    """A graph that is to be a part of another one."""
+    """A graph that is to be a part of another one can be attached without a checkpointer."""
     graph = made_by_hand(model(words("hello")), [], checkpointer=checkpointer, name="agent")
     agent = attach(graph, journal)
     assert agent.checkpointer is checkpointer
@@ -814,14 +862,14 @@ def test_what_can_be_attached_without_a_saver(checkpointer: Any, journal: RunJou
 
 @pytest.mark.parametrize("thing", [None, "graph", RunnableLambda(lambda x: x), StateGraph(MessagesState)])
 def test_what_cannot_be_attached(thing: Any, journal: RunJournal) -> None:
-    """A clear error says what to give; it is a TypeError."""
+    """A TypeError says what to pass instead."""
     with pytest.raises(errors.NotAttachable, match=r"compiled LangGraph graph .* may get its checkpointer later") as caught:
         attach(thing, journal)
     assert isinstance(caught.value, TypeError)
 
 
 def test_what_it_is_attached_with() -> None:
-    """A journal, and one of three ways to settle."""
+    """`attach` refuses anything but a journal and one of the three modes of `settle`."""
     graph = made_by_hand(model(words("hello")), [], checkpointer=InMemorySaver())
     wrong: Any = "runs.db"
     with pytest.raises(errors.InvalidArgument, match="journal must be a RunJournal"):

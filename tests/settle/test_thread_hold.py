@@ -1,4 +1,4 @@
-"""Two processes that settle one thread at the same time: the store lets one of them write, and the other waits for it."""
+"""Two processes that settle one thread at the same time: the store lets one of them write, and the other one waits."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from langchain_runjournal.common.twins import run_sync
 from langchain_runjournal.events import Event
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.settle.graph_thread import GraphThreads
-from langchain_runjournal.settle.settlements import Settling
+from langchain_runjournal.settle.settlements import ActiveSettlement
 from langchain_runjournal.settle.settler import Settler
 from langchain_runjournal.settle.thread_hold import Hold, is_held
 from langchain_runjournal.stores.memory import MemoryStore
 from tests.settle.test_order import CUT, PATIENCE, graph_of, looked_at, outcomes
 from tests.settle.test_settle import THREAD, Saver, failing, model, say, shown, thread
-from tests.settle.test_settle_found import cancelled, warnings_of
 from tests.support.agents import words
+from tests.support.attached import cancelled, warnings_of
 from tests.support.conversations import Gate
 from tests.support.left_runs import Journals, begin, words_of
 
 NAME = f"{os.getpid()} t"
-"""That of the thread in the store: its checkpointer is in memory."""
+"""The name of the thread in the store. The checkpointer is in memory, so the name includes the process id."""
 WHOLE = [*words_of("old"), "U next", "A fine"]
 
 
 def left_by_the_living(journals: Journals, *run_ids: str) -> RunJournal:
-    """A journal whose runs have ended, and have not been settled."""
+    """Return a journal whose runs have ended, and have not been settled."""
     owner = journals()
     for run_id in run_ids:
         begin(owner, run_id)
@@ -45,7 +45,7 @@ def left_by_the_living(journals: Journals, *run_ids: str) -> RunJournal:
 
 
 class Gated(Saver):
-    """Waits at a gate before the first checkpoint of a settlement, after as many as `let`."""
+    """A saver that waits at a gate before the first checkpoint of a settlement, after `let` checkpoints."""
 
     def __init__(self, let: int = 0) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Gated(Saver):
 
 
 def tried(journal: RunJournal, times: int = 3) -> threading.Event:
-    """Set when a journal has asked that often for the thread that another one holds."""
+    """Return an event that is set when a journal has asked so many times for a thread that another journal holds."""
     often, left, hold = threading.Event(), [times], getattr(core_of(journal).store, "hold", None)
 
     def asked(*given: Any) -> Any:
@@ -77,7 +77,7 @@ def tried(journal: RunJournal, times: int = 3) -> threading.Event:
 
 
 def until(event: threading.Event, *futures: Future[Any]) -> None:
-    """Wait until something has happened, or one of these is over."""
+    """Wait until the event is set, or one of these threads has ended."""
     for _ in range(int(PATIENCE / 0.05)):
         if event.wait(0.05) or wait(futures, 0).done:
             return
@@ -86,7 +86,7 @@ def until(event: threading.Event, *futures: Future[Any]) -> None:
 
 @pytest.mark.parametrize("let", [0, 1, 2])
 def test_a_message_beside_the_recovery_of_the_owner(let: int, journals: Journals) -> None:
-    """The owner is in the middle of it: the message of another process begins when the thread is whole."""
+    """While the owner recovers, the message of another process waits until the thread is settled."""
     owner, here, saver, asked = left_by_the_living(journals, "old"), journals(), Gated(let), model(words("fine"))
     agent, waits = attach(graph_of(asked, saver), here), tried(here)
     with ThreadPoolExecutor(2) as pool:
@@ -104,7 +104,7 @@ def test_a_message_beside_the_recovery_of_the_owner(let: int, journals: Journals
 
 @pytest.mark.parametrize("let", [0, 1])
 def test_a_recovery_of_the_owner_beside_a_message(let: int, journals: Journals) -> None:
-    """The message settles the thread: the recovery waits for that, and leaves the thread to the message."""
+    """While a message settles the thread, a recovery waits, and then leaves the thread to the message."""
     owner, here, saver, asked = left_by_the_living(journals, "old"), journals(), Gated(let), model(words("fine"))
     agent, waits = attach(graph_of(asked, saver), here), tried(owner)
     with ThreadPoolExecutor(2) as pool:
@@ -125,7 +125,7 @@ def test_a_recovery_of_the_owner_beside_a_message(let: int, journals: Journals) 
 
 @pytest.mark.parametrize("first", ["the owner", "another process"])
 def test_two_recoveries(first: str, journals: Journals) -> None:
-    """Of the owner and of another process, which has claimed nothing and settles through the same steps."""
+    """The owner and another process, which has claimed nothing, recover at once: one of them writes."""
     owner, here, saver = left_by_the_living(journals, "old"), journals(), Gated(1)
     settlers = [partial(owner.recover, graph_of(saver=saver)), partial(_settle, here, graph_of(saver=saver))]
     waits = tried(here)
@@ -143,7 +143,7 @@ def test_two_recoveries(first: str, journals: Journals) -> None:
 
 
 def test_what_another_process_has_settled_meanwhile_is_left(journals: Journals) -> None:
-    """The program has taken the words out of the thread since: the settlement that has waited does not put them back."""
+    """A settlement that has waited does not put back words that the program has removed since."""
     owner, here, graph = left_by_the_living(journals, "old"), journals(), graph_of()
     hold, waits = held(owner), tried(here)
     with ThreadPoolExecutor(1) as pool:
@@ -163,13 +163,14 @@ def _settle(journal: RunJournal, graph: Any) -> Any:
 def test_a_recovery_leaves_a_thread_on_which_a_message_has_begun_elsewhere(
     journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run in the other process is at work, and its journal was read before it said so."""
+    """A recovery leaves a thread whose newer run in another process is at work, though its journal did not show that when it
+    was read."""
     owner, here, gate, saver = left_by_the_living(journals, "old"), journals(), Gate(), Saver()
     agent = attach(graph_of(model([gate.hold, *words("fine")]), saver), here)
     with ThreadPoolExecutor(1) as pool:
         message = pool.submit(agent.invoke, say("next"), THREAD)
         until(gate.held, message)
-        monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_elsewhere", _has_said_nothing)
+        monkeypatch.setattr("langchain_runjournal.settle.order.Order._waits_in_other_process", _has_said_nothing)
         [report] = owner.recover(graph_of(saver=saver))
         gate.open()
         message.result(PATIENCE)
@@ -183,7 +184,7 @@ def _has_said_nothing(*given: Any) -> Any:
 
 
 def test_a_message_that_is_cancelled_while_it_waits_for_its_thread(journals: Journals, caplog: Any) -> None:
-    """It ends at once; the next one settles what is left, and begins."""
+    """The cancelled message ends at once; the next one settles what is left, and begins."""
     owner = left_by_the_living(journals, "old")
 
     async def scenario() -> None:
@@ -203,7 +204,7 @@ def test_a_message_that_is_cancelled_while_it_waits_for_its_thread(journals: Jou
 
 
 def test_a_message_waits_while_the_owner_of_a_run_settles_its_end(journals: Journals) -> None:
-    """However long that takes, and although the run is running for the store until it is settled."""
+    """A message waits as long as the owner settles, although the store shows the run as running until then."""
     owner, here, asked = journals(), journals(), model(words("fine"))
     begin(owner, "old")
     hold = held(owner)
@@ -223,31 +224,32 @@ def test_a_message_waits_while_the_owner_of_a_run_settles_its_end(journals: Jour
 
 
 def held(journal: RunJournal, thread_id: str = "t") -> Hold:
-    hold = Hold(journal, thread_id, Settling(), NAME)
+    hold = Hold(journal, thread_id, ActiveSettlement(), NAME)
     assert hold.take() is None
     return hold
 
 
-def test_a_hold_of_a_journal_that_has_closed_is_nobodys(journals: Journals) -> None:
-    """Another process takes it at its next look, and what the first one still wants to write is refused."""
+def test_a_hold_of_a_closed_journal_can_be_taken(journals: Journals) -> None:
+    """Another process takes the hold at its next attempt, and the first one's later writes are refused."""
     first, second = journals(), journals()
     before = held(first)
-    assert Hold(second, "t", Settling(), NAME).take() == first.owner_id
+    assert Hold(second, "t", ActiveSettlement(), NAME).take() == first.owner_id
     assert is_held(second, NAME)
     first.close()
     assert not is_held(second, NAME)
-    held(second).ask()
+    held(second).check()
     with pytest.raises(errors.StoreClosed):
-        before.ask()
+        before.check()
 
 
 def test_a_settlement_that_has_lost_its_thread_writes_nothing_more(
     journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process stood still for longer than its lease, in the middle, and another process has begun to settle."""
+    """A process that was suspended beyond its lease in the middle of a settlement writes nothing after another one has taken
+    the hold."""
     owner, thief, saver = left_by_the_living(journals, "old"), journals(), Gated(1)
     graph = graph_of(saver=saver)
-    graph.update_state(THREAD, say("first"), as_node="__start__")  # a task is left over: it is dropped in a write of its own
+    graph.update_state(THREAD, say("first"), as_node="__start__")  # the settlement drops this task in a separate write
     with ThreadPoolExecutor(1) as pool:
         recovery = pool.submit(owner.recover, graph)
         until(saver.gate.held, recovery)
@@ -264,10 +266,10 @@ def test_a_settlement_that_has_lost_its_thread_writes_nothing_more(
 def test_a_hold_is_given_back_when_the_store_can_be_written_again(
     journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the next heartbeat; so is that of a settlement whose event loop was closed in the middle."""
+    """The next heartbeat releases the hold, also that of a settlement whose event loop was closed in the middle."""
     journal, other = journals(), journals()
     loop = asyncio.new_event_loop()
-    mine, lost = Settling(), loop.run_until_complete(_settling())
+    mine, lost = ActiveSettlement(), loop.run_until_complete(_settling())
     holds = [Hold(journal, "t", mine), Hold(journal, "u", lost)]
     assert [hold.take() for hold in holds] == [None, None]
     with monkeypatch.context() as broken:
@@ -282,14 +284,14 @@ def test_a_hold_is_given_back_when_the_store_can_be_written_again(
     assert core_of(journal).dead_owners.holds == {}
 
 
-async def _settling() -> Settling:
-    return Settling()
+async def _settling() -> ActiveSettlement:
+    return ActiveSettlement()
 
 
 def test_a_hold_that_is_taken_after_its_end_is_none(journals: Journals) -> None:
-    """The settlement was cancelled while another thread asked the store."""
+    """A hold is not taken if the settlement was cancelled while another thread asked the store."""
     journal = journals()
-    hold = Hold(journal, "t", Settling())
+    hold = Hold(journal, "t", ActiveSettlement())
     hold.release()
     assert hold.take() is None
     assert core_of(journal).store.holder("t") is None  # type: ignore[attr-defined]
@@ -297,20 +299,20 @@ def test_a_hold_that_is_taken_after_its_end_is_none(journals: Journals) -> None:
 
 @pytest.mark.parametrize("held_by_another", [True, False])
 def test_a_store_that_cannot_be_written_is_read(held_by_another: bool, journals: Journals) -> None:
-    """It is locked: who holds the thread can be read all the same, and a settlement waits for that one, and for no other."""
+    """With a locked store, a settlement reads the holder, and waits only for another living one."""
     journal, other = journals(busy_timeout=0.01), journals()
     if held_by_another:
         held(other)
     with contextlib.closing(sqlite3.connect(core_of(journal).store.path, isolation_level=None)) as con:
         con.execute("BEGIN IMMEDIATE")
-        hold = Hold(journal, "t", Settling(), NAME)
+        hold = Hold(journal, "t", ActiveSettlement(), NAME)
         assert hold.take() == (other.owner_id if held_by_another else None)
-        hold.ask()
+        hold.check()
         con.execute("ROLLBACK")
 
 
 def test_a_store_without_holds(journals: Journals) -> None:
-    """Its threads are settled all the same."""
+    """Threads of a store without `hold` are settled all the same."""
 
     class Plain:
         def __init__(self, store: Any) -> None:
@@ -332,7 +334,7 @@ def test_a_store_without_holds(journals: Journals) -> None:
 
 @pytest.mark.parametrize("child", [True, False])
 def test_a_forked_child_with_a_copy_of_the_store_waits_for_no_settlement_of_its_parent(child: bool) -> None:
-    """Nothing would ever end it there."""
+    """The copy of the hold would never end in the child."""
     store = MemoryStore()
     store.hold("t", "parent 1", None)
     store.before_fork()

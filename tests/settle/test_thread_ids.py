@@ -1,4 +1,4 @@
-"""A thread id that UTF-8 cannot encode never becomes the id of somebody else's thread: "user\\ud800" is not "user?"."""
+"""A thread id that UTF-8 cannot encode never becomes the id of another thread: "user\\ud800" is not "user?"."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTIAL = AIMessage("half an ans", id="p")
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[RunJournal]:
-    """In which somebody has the thread that looks like it."""
+    """Return a journal with a run on the thread that looks like it."""
     with RunJournal(tmp_path / "runs.db") as journal:
         journal.append(Event(run_id="theirs", kind="run.start", data={"thread_id": THEIRS}))
         journal.append(Event(run_id="theirs", kind="run.end"))
@@ -51,7 +51,7 @@ def journal(tmp_path: Path) -> Iterator[RunJournal]:
 
 
 def graph_of(journal: RunJournal) -> Any:
-    """It says that it is fine, and remembers everything."""
+    """Return a graph that answers "fine" and keeps its state."""
     graph = StateGraph(MessagesState)
     graph.add_node("answer", lambda state: {"messages": [AIMessage("fine")]})
     graph.add_edge(START, "answer")
@@ -59,7 +59,7 @@ def graph_of(journal: RunJournal) -> Any:
 
 
 def test_calls_of_the_journal_refuse_it(journal: RunJournal) -> None:
-    """Reading, deleting and appending."""
+    """Reading, deleting and appending refuse such an id."""
     for call in (
         lambda: journal.runs(thread_id=HALF),
         lambda: asyncio.run(journal.aruns(thread_id=HALF)),
@@ -80,7 +80,7 @@ def test_calls_of_the_journal_refuse_it(journal: RunJournal) -> None:
 
 
 def test_graphs_refuse_it(journal: RunJournal) -> None:
-    """Every way to run an attached graph, and to look into its thread."""
+    """Every way to run an attached graph, or to read its thread, refuses such an id."""
     graph = graph_of(journal)
     theirs: Any = {"configurable": {"thread_id": THEIRS}}
     graph.invoke({"messages": [("user", "theirs")]}, theirs)
@@ -103,7 +103,7 @@ def test_graphs_refuse_it(journal: RunJournal) -> None:
 
 
 def test_a_recorded_chain_has_no_thread(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """What only a handler records goes on, as a run without a thread; the log says so."""
+    """A chain that only a handler records runs without a thread, and the log says so."""
     model = GenericFakeChatModel(messages=iter([AIMessage("fine")]))
     with caplog.at_level(logging.ERROR, "langchain_runjournal"):
         model.invoke("hi", {"callbacks": [JournalCallbackHandler(journal)], "metadata": {"thread_id": HALF}})
@@ -114,14 +114,14 @@ def test_a_recorded_chain_has_no_thread(journal: RunJournal, caplog: pytest.LogC
 
 
 def test_what_an_older_release_left_in_a_spool_has_no_thread() -> None:
-    """It has been checked by nobody."""
+    """An unchecked id from the spool of an older release is dropped."""
     (event,) = thaw_events("r", ["run.start"], [{"thread_id": HALF}], [None], 1, [1.0])
     assert advance(begin("r", 1.0), event).thread_id is None
 
 
 @pytest.mark.parametrize("command", [["list"], ["delete", "--yes"]])
 def test_the_command_refuses_it(journal: RunJournal, tmp_path: Path, command: list[str]) -> None:
-    """Also as bytes of a command line, which Python reads as halves of pairs."""
+    """The command refuses such an id, also as bytes of a command line, which Python decodes to lone surrogates."""
     for name in (HALF, "user\udcff"):
         done = run(*command, "--thread", name, "--journal", str(tmp_path / "runs.db"))
         assert done.exit_code != 0, done.output
@@ -129,7 +129,8 @@ def test_the_command_refuses_it(journal: RunJournal, tmp_path: Path, command: li
 
 
 def test_call_ids_and_names_stay_what_they_are(journal: RunJournal, tmp_path: Path) -> None:
-    """Two that differ in such a sign only are two, in memory, in the store, and in what is learned of graphs."""
+    """Call ids and names that differ only in such a character stay different, in memory, in the store and in learned
+    graphs."""
     for call in ("c\ud800", "c?"):
         journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": "x"}, call_id=call))
     journal.append(Event(run_id="r", kind="tool.start", data={"name": "f\ud800", "tool_call_id": "t\ud800"}))

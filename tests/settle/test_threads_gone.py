@@ -1,4 +1,4 @@
-"""A thread that was deleted, or lost, by other means than the journal's: what was said there does not come back."""
+"""A thread that a program deleted or lost by other means than the journal: its messages do not come back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GONE = "the checkpointer of this graph has no such thread"
 
 
 def left(journal: RunJournal, saver: Any, *more: Any) -> tuple[Any, Any]:
-    """A run that is cut off and that nothing has settled; with what the model says next."""
+    """Return a run that was cut off and is not settled, on a graph with further answers."""
     asked = model([*words("secret "), RuntimeError("boom")], *more)
     agent = attach(made_by_hand(asked, (), checkpointer=saver), journal, settle="never", capture_invoke=True)
     with pytest.raises(RuntimeError, match="boom"):
@@ -25,7 +25,7 @@ def left(journal: RunJournal, saver: Any, *more: Any) -> tuple[Any, Any]:
 
 
 def test_a_deleted_chat_does_not_come_back_with_recover(journal: RunJournal) -> None:
-    """The program has deleted the thread in its own checkpointer: nothing is written, and the run says why."""
+    """For a thread that the program deleted in its own checkpointer, nothing is written, and the run says why."""
     saver = InMemorySaver()
     agent, _ = left(journal, saver)
     saver.delete_thread("t")
@@ -37,7 +37,7 @@ def test_a_deleted_chat_does_not_come_back_with_recover(journal: RunJournal) -> 
 def test_a_deleted_chat_does_not_come_back_with_the_next_message(
     journal: RunJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another conversation begins on the thread, without the words of the one before; now, or later."""
+    """The next message begins another conversation on the thread, without the words of the deleted one, now or later."""
     saver = InMemorySaver()
     agent, asked = left(journal, saver, words("fine"), words("fine"))
     saver.delete_thread("t")
@@ -52,7 +52,7 @@ def test_a_deleted_chat_does_not_come_back_with_the_next_message(
 
 
 def test_a_thread_that_was_never_stored_is_made(journal: RunJournal) -> None:
-    """`durability="exit"` has kept nothing of a run that was killed: the journal is the only copy, and is written."""
+    """With `durability="exit"`, the journal has the only copy of a killed run, and the settlement writes it."""
     left(journal, InMemorySaver())
     run_id = journal.runs()[0].run_id
     kept = [one for one in journal.read(run_id) if one.kind not in ("run.checkpoint", "run.end", "run.start")]

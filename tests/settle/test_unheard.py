@@ -1,4 +1,5 @@
-"""Another process acts right after a call has returned: the store does not know the end of that run yet."""
+"""A process that acts right after a call of another process has returned: the store does not have the end of that run
+yet."""
 
 from __future__ import annotations
 
@@ -45,14 +46,14 @@ class Two:
 
 
 async def begun(stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """A stream that has shown its first token."""
+    """Return a stream that has yielded its first token."""
     await anext(stream)
     return stream
 
 
 @on_a_loop
 async def test_start_run_after_a_call_elsewhere(tmp_path: Path) -> None:
-    """`start_run` in one process right after `ainvoke` has returned in another one is not rejected as busy."""
+    """`start_run` is not rejected as busy right after `ainvoke` has returned in another process."""
     two = Two(tmp_path / "runs.db")
     for turn in range(5):
         await two.there.ainvoke(say("first"), on(f"t{turn}"))
@@ -91,7 +92,7 @@ FAR = Owner(owner_id="far", place="another container", pid=1, born="", lease=1.0
 
 
 def left_far_away(journal: RunJournal) -> None:
-    """A run of another container, which said two words."""
+    """Leave a run of another container, which said two words."""
     core_of(journal).store.beat(FAR)
     asked = {"type": "human", "data": {"type": "human", "content": "first", "id": "asked"}}
     said: list[tuple[Any, dict[str, Any], str | None]] = [
@@ -108,7 +109,7 @@ def left_far_away(journal: RunJournal) -> None:
 
 @on_a_loop
 async def test_a_message_after_another_container_was_killed(tmp_path: Path) -> None:
-    """Where only its heartbeat tells that an owner is gone, a message waits for the end of its lease and settles."""
+    """Where only a heartbeat shows that an owner is dead, a message waits for the end of its lease, and settles."""
     two = Two(tmp_path / "runs.db")
     left_far_away(two.journals[0])
     found = (await two.here.ainvoke(say("second"), on("t")))["messages"]
@@ -118,7 +119,7 @@ async def test_a_message_after_another_container_was_killed(tmp_path: Path) -> N
 
 @on_a_loop
 async def test_a_message_beside_another_container(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It begins at the next heartbeat of an owner that lives, with a warning, and claims nothing."""
+    """A message begins at the next heartbeat of a living owner, with a warning, and claims nothing."""
     two = Two(tmp_path / "runs.db")
     left_far_away(two.journals[0])
     message = asyncio.create_task(two.here.ainvoke(say("second"), on("t")))

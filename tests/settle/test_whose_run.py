@@ -1,4 +1,4 @@
-"""A graph is not its name: a run is settled by its own graph, or by a later version of it, and by nobody else."""
+"""The graph of a run: a run is settled by its own graph or by a later version of it, and by no other graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from langchain_runjournal.events import Event
 from tests.settle.test_settle import THREAD, Asked, model, say, shown
 from tests.support.agents import words
 
-# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+# Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 HALF = [*words("one "), RuntimeError("boom")]
@@ -31,7 +31,8 @@ class WithNotes(MessagesState):
 
 
 def graph_of(asked: Asked, saver: Any, state: Any = MessagesState, node: str = "talk", name: str | None = None) -> Any:
-    """One node that speaks; and another one in front that takes a note, where there is a channel for it."""
+    """Return a graph of one node that speaks, and of another one in front that takes a note, if there is a channel for
+    it."""
     builder = StateGraph(state)
     builder.add_node(node, lambda given: {"messages": [asked.invoke(given["messages"])]})
     if state is WithNotes:
@@ -44,7 +45,7 @@ def graph_of(asked: Asked, saver: Any, state: Any = MessagesState, node: str = "
 
 
 class Town:
-    """A journal file and a checkpointer, in which processes come and go."""
+    """A journal file and a checkpointer that several processes use one after the other."""
 
     def __init__(self, place: Path, saver: Any) -> None:
         self.place = place
@@ -54,7 +55,7 @@ class Town:
         return RunJournal(self.place / "runs.db")
 
     def leave(self, state: Any = MessagesState, node: str = "talk", name: str | None = None, thread: Any = THREAD) -> str:
-        """A run that is cut off in a process that settles nothing, and goes."""
+        """Cut a run off in a process that settles nothing, and end the process."""
         with self.open() as journal:
             agent = attach(graph_of(model(HALF), self.saver, state, node, name), journal, settle="never")
             with pytest.raises(RuntimeError, match="boom"):
@@ -75,7 +76,7 @@ def state_of(town: Town, state: Any = MessagesState) -> Any:
 
 @pytest.mark.parametrize("name", [None, "agent"], ids=["unnamed", "named"])
 def test_the_graph_itself_in_another_process(name: str | None, town: Town) -> None:
-    """The same definition, compiled anew: its runs are its own."""
+    """The same definition, compiled again, settles its own runs."""
     run_id = town.leave(WithNotes, name=name)
     with town.open() as journal:
         [report] = journal.recover(graph_of(model(), town.saver, WithNotes, name=name))
@@ -85,7 +86,10 @@ def test_the_graph_itself_in_another_process(name: str | None, town: Town) -> No
 
 
 def test_another_graph_of_the_default_name_is_left_to_itself(town: Town) -> None:
-    """The run is held, the report says why and what to do, and nothing of the thread is lost. Its own graph settles it."""
+    """A run of another graph with the default name is held, and the report says why and what to do.
+
+    The thread loses nothing, and the run's own graph settles it.
+    """
     run_id = town.leave(WithNotes)
     with town.open() as journal:
         [report] = journal.recover(graph_of(model(), town.saver))
@@ -103,7 +107,7 @@ def test_another_graph_of_the_default_name_is_left_to_itself(town: Town) -> None
 
 
 def test_what_one_graph_leaves_alone_another_one_settles(town: Town) -> None:
-    """A graph whose state cannot be written says so of its own runs only."""
+    """A graph whose state cannot be written leaves only its own runs alone."""
     run_id = town.leave()
 
     class Other(dict[str, Any]):
@@ -118,7 +122,7 @@ def test_what_one_graph_leaves_alone_another_one_settles(town: Town) -> None:
 
 
 def test_a_later_version_of_a_named_graph(town: Town) -> None:
-    """A deployment: the new version has a node more and every channel of the old one. It settles what the old one left."""
+    """A later version with one node more and every channel of the old one settles what the old version left."""
     run_id = town.leave(node="talk", name="support")
     with town.open() as journal:
         [report] = journal.recover(graph_of(model(), town.saver, WithNotes, name="support"))
@@ -126,7 +130,8 @@ def test_a_later_version_of_a_named_graph(town: Town) -> None:
 
 
 def test_a_later_version_that_knows_less(town: Town) -> None:
-    """The new version has lost a channel that the thread holds: writing would drop it, so the run is held, with its name."""
+    """A later version that lacks a channel of the thread would lose it, so the run is held, and the reason names the
+    channel."""
     run_id = town.leave(WithNotes, name="support")
     with town.open() as journal:
         [report] = journal.recover(graph_of(model(), town.saver, name="support"))
@@ -138,7 +143,7 @@ def test_a_later_version_that_knows_less(town: Town) -> None:
 
 
 def test_two_graphs_of_one_name_that_are_both_here(town: Town) -> None:
-    """Each is attached: each settles its own runs, though one has all channels of the other."""
+    """Two attached graphs of one name settle their own runs each, though one has all channels of the other."""
     town.leave(name="agent")
     with town.open() as journal:
         narrow = attach(graph_of(model(), town.saver, name="agent"), journal)
@@ -150,10 +155,10 @@ def test_two_graphs_of_one_name_that_are_both_here(town: Town) -> None:
         assert [one.outcome for one in journal.recover(narrow)] == ["settled"]
 
 
-def test_a_version_that_is_gone_is_nobodys(town: Town) -> None:
-    """A notebook cell is run again, with another graph of that name: the version before it settles nothing any more."""
+def test_a_version_that_was_garbage_collected_settles_nothing(town: Town) -> None:
+    """After a notebook cell is run again with another graph of that name, the earlier version settles nothing any more."""
     with town.open() as journal:
-        # Not a script that holds the exception: that would hold the frames of the graph that raised it.
+        # Do not hold the exception: it would hold the frames of the graph that raised it.
         builder: Any = StateGraph(MessagesState).add_node("talk", lambda state: {}["boom"]).add_edge(START, "talk")
         agent = attach(builder.compile(checkpointer=town.saver, name="agent"), journal, settle="never")
         with pytest.raises(KeyError, match="boom"):
@@ -166,7 +171,7 @@ def test_a_version_that_is_gone_is_nobodys(town: Town) -> None:
 
 
 def test_an_earlier_version_of_a_graph_without_a_name_is_adopted_on_request(town: Town) -> None:
-    """The program says that it is one."""
+    """With `adopt=True`, the program says that the run belongs to an earlier version."""
     town.leave()
     later = graph_of(model(), town.saver, node="renamed")
     with town.open() as journal:
@@ -176,7 +181,7 @@ def test_an_earlier_version_of_a_graph_without_a_name_is_adopted_on_request(town
 
 
 def test_a_new_message_by_a_later_version_without_a_name(town: Town) -> None:
-    """The message goes on behind the very checkpoints that the earlier version wrote: they are its thread, and settled."""
+    """A message of a later version settles the run behind whose checkpoints it stands."""
     run_id = town.leave()
     asked = model(words("fine"))
     with town.open() as journal:
@@ -187,7 +192,7 @@ def test_a_new_message_by_a_later_version_without_a_name(town: Town) -> None:
 
 
 def test_a_new_message_of_another_graph_on_a_thread_of_that_name(town: Town, caplog: pytest.LogCaptureFixture) -> None:
-    """Its checkpointer is another one, and so is its thread: the first run is not touched, and the log says so once."""
+    """A run on the thread of another checkpointer is not touched, and the log says so once."""
     run_id = town.leave()
     asked = model(words("fine"), words("fine"))
     with SqliteSaver.from_conn_string(":memory:") as other, town.open() as journal:
@@ -204,7 +209,7 @@ def test_a_new_message_of_another_graph_on_a_thread_of_that_name(town: Town, cap
 
 
 def test_one_graph_that_is_attached_in_two_processes(town: Town) -> None:
-    """The one that lives keeps its runs; the other settles them when it has gone."""
+    """A living process keeps its runs; the other process settles them when the first one is dead."""
     with town.open() as first, town.open() as second:
         agent = attach(graph_of(model(HALF), town.saver), first, settle="never")
         with pytest.raises(RuntimeError, match="boom"):
@@ -216,7 +221,7 @@ def test_one_graph_that_is_attached_in_two_processes(town: Town) -> None:
 
 
 def test_runs_of_journals_without_fingerprints(town: Town) -> None:
-    """An older release has recorded the name only: the run is taken for one of this graph, as it was then."""
+    """A run of an older release, which recorded only the name, counts as one of this graph, as it did then."""
     with town.open() as journal:
         about = {"runjournal_graph": "LangGraph"}
         journal.append(
@@ -232,7 +237,7 @@ def test_runs_of_journals_without_fingerprints(town: Town) -> None:
 
 
 def test_a_graph_that_went_on_over_the_run_of_another_one(town: Town) -> None:
-    """Both use one thread: what the first one had said would stand behind the turn of the second one. The run says so."""
+    """When two graphs use one thread, the first run is not written behind the turn of the second one, and says so."""
     run_id = town.leave(name="y")
     with town.open() as journal:
         asked = model(words("fine"))

@@ -149,7 +149,7 @@ def nothing_is_left(journal: RunJournal) -> None:
     assert len(core_of(journal).local_runs) == 0
     assert lines_of(journal).last == {}
     assert capture.tracker.nodes == {}
-    assert (threads._turns, settlements_of(journal).at_work, threads._open) == ({}, {}, {})
+    assert (threads._turns, settlements_of(journal).active, threads._open) == ({}, {}, {})
     assert (core_of(journal).stops._callbacks, core_of(journal).stops._early) == ({}, {})
 
 

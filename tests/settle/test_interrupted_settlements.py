@@ -1,4 +1,4 @@
-"""Endings that are torn, slow or blocked: a settlement that never began, a second Ctrl-C, a locked file, a busy loop, a
+"""Settlements that are interrupted, slow or blocked: one that never began, a second Ctrl-C, a locked file, a busy loop, a
 fork."""
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.settle.test_settle import (
     athread,
     failing,
     kinds,
+    made,
     made_by_hand,
     model,
     say,
@@ -38,17 +39,17 @@ from tests.settle.test_settle import (
     thread,
     without_recovered,
 )
-from tests.settle.test_settle_found import HALF, SETTLED, made, warnings_of
 from tests.support.agents import asks, words
+from tests.support.attached import HALF, SETTLED, warnings_of
 from tests.support.conversations import Gate, collected_here
 
-# Most models here are called by `invoke`, and what they have said is part of what is looked at.
+# Most models here are called by `invoke`, and the tests look at what they have said.
 attach = partial(langchain_runjournal.attach, capture_invoke=True)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new message looks soon whether an old run is over, and waits long, for a test, for one that somebody settles."""
+    """Let a new message check soon whether an old run is over, and wait long for a run that is being settled."""
     monkeypatch.setattr("langchain_runjournal.settle.schedule._LEAVING", 0.02)
     monkeypatch.setattr("langchain_runjournal.settle.schedule._SETTLING", 20.0)
 
@@ -62,7 +63,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_next_message_waits_for_a_run_that_ends_slowly(
     how: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stream is left by `break`, or a task cancelled, and a tool cleans up for longer than one waits for a live run."""
+    """A new message waits for a stream left by `break`, or a cancelled task, although a tool cleans up for longer than the
+    usual wait."""
     if how == "cancelled" and sys.version_info < (3, 11):
         pytest.skip("before Python 3.11 a task does not say that it is being cancelled")
 
@@ -90,7 +92,7 @@ def test_the_next_message_waits_for_a_run_that_ends_slowly(
             looks += 1
             if looks == 3:
                 tidied.set()
-                patience = 30.0  # this look sees the end, however slow the machine is
+                patience = 30.0  # this wait sees the end, however slow the machine is
             return really(other, patience, **more)
 
         from langchain_runjournal.settle import schedule as _turns
@@ -131,8 +133,10 @@ def test_the_next_message_waits_for_a_run_that_ends_slowly(
 @pytest.mark.parametrize("how", ["stopped", "failed", "failed-another-between"])
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_nothing_is_lost_while_the_journal_is_locked(durability: Any, how: str, before: bool, db: Any) -> None:
-    """Another process holds the lock of its file, from before a run until the next message is there: what the run was
-    given, and what it had said, stands in the thread, though the store has never heard of it."""
+    """While another process holds the lock of the file, the thread still gets the input and the words of a run.
+
+    The lock lasts from before the run until the next message, so the store never receives the run.
+    """
     with RunJournal(db, busy_timeout=0.02) as journal, contextlib.closing(sqlite3.connect(db, isolation_level=None)) as file:
         asked = model(words("zero"), [*words("one "), KeyboardInterrupt() if how == "stopped" else HALF[-1]], words("fine"))
         agent = made("agent", asked, journal, settle="on_stop")
@@ -154,7 +158,7 @@ def test_nothing_is_lost_while_the_journal_is_locked(durability: Any, how: str, 
 
 
 def test_what_stays_open_while_the_journal_is_locked_is_tried_again(db: Any) -> None:
-    """The store knows of neither run, and the first try to settle fails: all of it is there at the second one."""
+    """The second attempt to settle writes everything, although the store knows neither run and the first attempt fails."""
     with RunJournal(db, busy_timeout=0.02) as journal, contextlib.closing(sqlite3.connect(db, isolation_level=None)) as file:
         saver, asked = Saver(), model(HALF, [*words("two "), HALF[-1]], words("fine"))
         saver.before = failing(1)
@@ -170,7 +174,7 @@ def test_what_stays_open_while_the_journal_is_locked_is_tried_again(db: Any) -> 
         assert all(run.ended and run.settled for run in journal.runs())
 
 
-# --- settlements that are torn ------------------------------------------------------------------------------------------
+# --- interrupted settlements --------------------------------------------------------------------------------------------
 
 
 def _hangs(asked: Asked, started: list[asyncio.Event], journal: RunJournal) -> Any:
@@ -188,7 +192,7 @@ HUNG = ["U hi", "A Looking. (c1)", "T* c1=started"]
 
 
 def test_a_settlement_that_was_cancelled_before_its_first_step(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the run is told all the same, and who comes next settles it."""
+    """The end of the run is recorded all the same, and the next run settles it."""
     from langchain_runjournal.settle import attach as _attach
 
     begin = _attach.begin
@@ -224,8 +228,9 @@ def test_a_settlement_that_was_cancelled_before_its_first_step(journal: RunJourn
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("hops", [0, 1, 2, 4, 8, 16])
 def test_a_second_cancel_and_the_end_of_the_loop(hops: int, journal: RunJournal) -> None:
-    """Wherever that tears the settlement, or LangChain itself, the next message, on a new loop, settles it."""
-    with collected_here():  # the garbage collector would tell of some that LangChain forgets
+    """Wherever a second cancel interrupts the settlement or LangChain itself, the next message, on a new loop, settles the
+    run."""
+    with collected_here():  # the garbage collector would report some tasks that LangChain forgets
         for more in range(10):
             started: list[asyncio.Event] = []
             asked = model(asks(("c1", "hang", {})), words("fine"))
@@ -253,8 +258,8 @@ async def _cancelled_twice(agent: Any, started: list[asyncio.Event], config: Run
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("who", ["a message", "a message of another thread", "recover"])
 @pytest.mark.parametrize("where", ["conclude", "_append_end"])
-def test_ctrl_c_while_the_end_is_told(where: str, who: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes next finds a run that is over, and settles it if that was not done; and the run has one end."""
+def test_ctrl_c_at_the_end(where: str, who: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run finds the interrupted one ended, once, and settles it if that was not done."""
     asked = model([*words("one "), KeyboardInterrupt()], words("fine"))
     agent = made("agent", asked, journal)
     with monkeypatch.context() as patched:
@@ -289,7 +294,7 @@ def test_ctrl_c_while_the_end_is_told(where: str, who: str, journal: RunJournal,
 def test_a_message_while_another_run_goes_on(
     leaving: float, journal: RunJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a loop nobody can know whether it is about to end: there is a warning, and the call works."""
+    """Without a loop, the package cannot detect whether the other run is about to end: it warns, and the call works."""
     monkeypatch.setattr("langchain_runjournal.settle.schedule._LEAVING", leaving)
     gate = Gate()
     agent = made("agent", model([*words("slow "), gate.hold], words("fine")), journal)
@@ -307,9 +312,12 @@ def test_a_message_while_another_run_goes_on(
 
 
 @pytest.mark.parametrize("name", ["t", "other"])
-def test_a_loop_that_is_blocked_by_whoever_waits(name: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell of a notebook that has awaited the agent hands it to threads, and waits for them: its loop writes nothing
-    then, so nobody has to wait for the loop; not at all, if it has only written another thread."""
+def test_a_loop_that_is_blocked_by_a_waiting_call(name: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settlement does not wait for a loop that is blocked by the call that waits for the settlement.
+
+    A notebook cell that has awaited the agent may pass it to threads and wait for them. Its loop writes nothing then. If the
+    loop has only written another thread, the settlement does not wait at all.
+    """
     monkeypatch.setattr("langchain_runjournal.settle.pending_writes._BLOCKED", 0.01 if name == "t" else 1e6)
     monkeypatch.setattr("langchain_runjournal.settle.settler._PATIENCE", 5.0)
     asked = model(words("hello"), HALF, words("fine"))
@@ -331,11 +339,12 @@ def test_a_loop_that_is_blocked_by_whoever_waits(name: str, journal: RunJournal,
     asyncio.run(asyncio.wait_for(cell(), 60))
 
 
-# --- what goes on ----------------------------------------------------------------------------------------------------
+# --- what is running --------------------------------------------------------------------------------------------------
 
 
 def test_recover_leaves_what_only_a_handler_records(journal: RunJournal) -> None:
-    """A run of this process that goes on is nobody's to settle, though its graph has the name of the attached one."""
+    """`recover` leaves a running run of this process that only a handler records, though its graph has the name of the
+    attached one."""
 
     async def scenario() -> None:
         gate = Gate()
@@ -360,7 +369,7 @@ def test_recover_leaves_what_only_a_handler_records(journal: RunJournal) -> None
 
 def _forked(work: Callable[[], object]) -> None:
     def child() -> None:
-        # It must not outlive the tests, whatever it waits for.
+        # The child must not outlive the tests.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         work()
@@ -369,12 +378,15 @@ def _forked(work: Callable[[], object]) -> None:
 
 
 @posix
-@pytest.mark.parametrize("while_", ["a run goes on", "a thread is settled", "the lock is held"])
+@pytest.mark.parametrize("while_", ["a run is running", "a thread is settled", "the lock is held"])
 def test_a_forked_child_waits_for_nothing_of_its_parent(while_: str, db: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """It uses the attached graph on the same thread, and its runs are settled, before the next message at the latest; the
-    parent goes on as if nothing was."""
+    """A forked child uses the attached graph on the same thread, and its runs are settled before the next message at the
+    latest.
+
+    The parent continues undisturbed.
+    """
     gate, saver, parent = Gate(), Saver(), os.getpid()
-    scripts = {"a run goes on": [*words("slow "), gate.hold], "a thread is settled": HALF}
+    scripts = {"a run is running": [*words("slow "), gate.hold], "a thread is settled": HALF}
     asked = model(scripts.get(while_, words("slow ")), [*words("one "), RuntimeError("in the child")], words("fine"))
 
     def settling(source: str) -> None:
@@ -400,7 +412,7 @@ def test_a_forked_child_waits_for_nothing_of_its_parent(while_: str, db: Any, ca
                 agent.invoke(say("hi"), THREAD)
             if while_ == "the lock is held":
                 assert thread(agent)[-2:] == SETTLED
-            # The parent's run is older, and goes on.
+            # The parent's run is older, and is running.
             assert journal.runs(limit=1)[0].settled == (while_ == "the lock is held")
             agent.invoke(say("next"), THREAD)
             assert shown(asked.seen[-1])[-3:] == [*SETTLED, "U next"]
