@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..capture import callback_data as _translate
+from ..capture import callback_data as _callback_data
 from ..common.twins import Effects
 from ..journal.tool_history import look_up
 from ..journal.waiting import off_loop
@@ -118,7 +118,7 @@ class Repairer:
 
 
 def _given(inputs: Any) -> Given:
-    return _NOTHING if inputs is None else given_in(_translate.input_messages(inputs) or ())
+    return _NOTHING if inputs is None else given_in(_callback_data.input_messages(inputs) or ())
 
 
 def _is_broken(shape: MessagesChannel, values: Any, inputs: Any) -> bool:
@@ -131,7 +131,7 @@ def _is_broken(shape: MessagesChannel, values: Any, inputs: Any) -> bool:
     if inputs is None:
         return True
     # Without a reducer, the messages of the input replace those in the thread.
-    replaces = shape.replaces_all and shape.function is None and _translate.input_messages(inputs) is not None
+    replaces = shape.replaces_all and shape.function is None and _callback_data.input_messages(inputs) is not None
     return not replaces and is_broken(thread, _given(inputs))
 
 

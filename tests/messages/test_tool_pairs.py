@@ -24,7 +24,7 @@ from langchain_runjournal import errors
 from langchain_runjournal.guard import projection as _projection
 from langchain_runjournal.guard import repair_tool_pairs
 from langchain_runjournal.guard.projection import Action, Projection, is_whole, project, wanted
-from langchain_runjournal.messages import tool_results as _results
+from langchain_runjournal.messages import tool_results as _tool_results
 from langchain_runjournal.messages.loading import is_synthetic
 from langchain_runjournal.messages.marks import MARK, origin_of
 from langchain_runjournal.messages.tool_pairs import open_requests, requests
@@ -366,7 +366,7 @@ def test_an_answer_has_the_same_id_for_ever() -> None:
     message = AIMessage("", id="m", tool_calls=[{"id": "c", "name": "f", "args": {}}, {"id": "d", "name": "f", "args": {}}])
     first, second = requests(message)
     made = answer(message, first, CallKnowledge())
-    assert made.id == f"rjs-{uuid.uuid5(uuid.UUID(bytes=_results._NAMESPACE), 'm|0|c')}"
+    assert made.id == f"rjs-{uuid.uuid5(uuid.UUID(bytes=_tool_results._NAMESPACE), 'm|0|c')}"
     assert made.id == answer(message, first, CallKnowledge(state="failed", error="e", run_id="r", cause="stop")).id
     assert made.id == answer(message, first, CallKnowledge(result=result("c"))).id
     assert made.id != answer(message, second, CallKnowledge()).id
@@ -563,7 +563,7 @@ def test_a_note_alone_quotes_the_end_of_the_answer() -> None:
         note = sent.messages[2]
         assert note.type == "human"
         assert f"It ended with: {tail!r}. Continue from there" in note.content
-        assert note.id == f"rjn-{uuid.uuid5(uuid.UUID(bytes=_results._NAMESPACE), 'm0|note')}"
+        assert note.id == f"rjn-{uuid.uuid5(uuid.UUID(bytes=_tool_results._NAMESPACE), 'm0|note')}"
         assert sent.actions == [Action(kind="noted", id="m0")]
     nameless = [_projected([partial.model_copy(update={"id": None})]).messages[1].id for _ in range(2)]
     assert nameless[0] == nameless[1]

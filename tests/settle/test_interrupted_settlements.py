@@ -95,10 +95,10 @@ def test_the_next_message_waits_for_a_run_that_ends_slowly(
                 patience = 30.0  # this wait sees the end, however slow the machine is
             return really(other, patience, **more)
 
-        from langchain_runjournal.settle import schedule as _turns
+        from langchain_runjournal.settle import schedule as _schedule
 
-        really = _turns.wait_for
-        monkeypatch.setattr(_turns, "wait_for", wait_for)
+        really = _schedule.wait_for
+        monkeypatch.setattr(_schedule, "wait_for", wait_for)
         asked = model(asks(("c1", "fast", {}), ("c2", "tidy", {})), words("fine"))
         agent = attach(_sends(asked, [fast, tidy], checkpointer=InMemorySaver()), journal)
 

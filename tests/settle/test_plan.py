@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
 
-from langchain_runjournal.messages import tool_pairs as _pairs
+from langchain_runjournal.messages import tool_pairs as _tool_pairs
 from langchain_runjournal.messages.marks import MARK, origin_of
 from langchain_runjournal.messages.tool_requests import Request
 from langchain_runjournal.messages.tool_results import CallKnowledge
@@ -212,7 +212,7 @@ def test_whatever_was_checkpointed_the_thread_is_the_same(case: tuple[list[Any],
     assert after[: len(thread)] == thread
     plain = [(one.type, one.id) for one in after if one.type != "tool"]
     assert plain == [(one.type, one.id) for one in [*history, *said] if one.type != "tool"]
-    assert _pairs.open_requests(after) == []
+    assert _tool_pairs.open_requests(after) == []
     results = {one.tool_call_id: origin_of(one) for one in after if one.type == "tool"}
     assert {call for call, origin in results.items() if origin != "synthetic"} == known
     assert planned(after, said, knows(*known)).add == []
