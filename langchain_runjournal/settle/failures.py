@@ -13,11 +13,12 @@ def log_failure(problem: BaseException, text: str, run_id: object) -> None:
     Most of these exceptions come from the program's checkpointer, and LangGraph raises them again. An exception that this
     package raised itself may be a bug of this package, so it is logged as an error with its traceback.
     """
+    said = f"{type(problem).__name__}: {problem}".rstrip(".")  # `text` continues or ends the sentence
     frame = problem.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     if frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("langchain_runjournal."):
-        logger.error(text, run_id, f"{type(problem).__name__}: {problem}", exc_info=problem)
+        logger.error(text, run_id, said, exc_info=problem)
         return
-    logger.warning(text, run_id, " ".join(f"{type(problem).__name__}: {problem}".split()))
+    logger.warning(text, run_id, " ".join(said.split()))
     logger.debug("the traceback of this exception", exc_info=problem)

@@ -422,8 +422,8 @@ def test_a_checkpointer_that_cannot_be_read(
     assert [(record.levelname, record.exc_info) for record in said] == [("WARNING", None)] * 2
     before, after = (record.getMessage() for record in said)
     why = " ".join(f"{raised[0][0].__name__}: {raised[0][1]}".split())
-    assert before == f"could not read or repair the thread of run {run.run_id} before the run began: {why}"
-    assert after.startswith(f"could not settle run {run.run_id}: {why}. ")
+    assert before == f"could not read or repair the thread of run {run.run_id} before the run began: {why.rstrip('.')}"
+    assert after.startswith(f"could not settle run {run.run_id}: {why.rstrip('.')}. ")
     tracebacks = [record.exc_info for record in ours if record.levelno == logging.DEBUG and record.exc_info]
     assert [one[0] for one in tracebacks] == [raised[0][0]] * 2
 
