@@ -40,6 +40,8 @@ _END_DELAY: Final = 0.15
 """Seconds for which `if_busy="reject"` waits for the end of a run that another process owns: the call of that run may have
 returned, and a store learns of an end up to 70 ms later."""
 _RETRY_AFTER: Final = 0.02
+_IDLE_LIMIT: Final = 0.1
+"""Seconds that a run of this process may be over before its settlement begins. After that, no task settles it."""
 _STOP_LIMIT: Final = 60.0
 """Seconds that a run may acquire to stop for another one."""
 
@@ -80,6 +82,8 @@ class Admission:
         """Function that returns the metadata of the run, called when the run begins."""
         self._lock = threading.Lock()
         self._is_taken = self._is_cancelled = False
+        self._idle_since: dict[str, float] = {}
+        """By run id, when this admission first saw a run that is over and whose settlement had not begun."""
 
     def acquire(self, if_busy: IfBusy) -> Effects[None]:
         """Begin the run as soon as it is the first in line and the thread is free. Raise `ThreadBusy` if `if_busy` asks for
@@ -113,6 +117,10 @@ class Admission:
         while not (yield from self._begin(besides)):
             running, besides = yield off_loop(self._journal, self._find_running)
             if running is None:
+                continue
+            if running.run_id in self._idle_since:
+                # Its settlement is about to begin, or never will: look again.
+                yield Effect(partial(time.sleep, _RETRY_AFTER), partial(asyncio.sleep, _RETRY_AFTER))
                 continue
             if if_busy == "reject":
                 if running.owner != self._journal.owner_id and time.monotonic() < deadline:
@@ -149,8 +157,11 @@ class Admission:
 
     def _is_abandoned(self, run: Run) -> bool:
         """Return whether no task and no process works on a run: it is settled before the next one begins."""
-        is_idle = recorder_of(self._journal).threads.is_idle(str(run.thread_id), run.run_id)
-        return is_idle or self._core.dead_owners.owner_is_gone(run)
+        if not recorder_of(self._journal).threads.is_idle(str(run.thread_id), run.run_id):
+            self._idle_since.pop(run.run_id, None)
+            return self._core.dead_owners.owner_is_gone(run)
+        now = time.monotonic()
+        return now - self._idle_since.setdefault(run.run_id, now) > _IDLE_LIMIT
 
     def _begin(self, besides: list[str]) -> Effects[bool]:
         try:

@@ -12,6 +12,7 @@ import pytest
 from langgraph.types import Command
 
 from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_run
+from langchain_runjournal.capture.recorder import recorder_of
 from tests.support.agents import words
 from tests.support.conversations import PATIENCE, Gate, build, story, the_rest, until, until_said
 from tests.support.started_agent import SAVERS, Talk, asking, everywhere, facts, needs_311, on, on_a_loop, say, talking
@@ -308,3 +309,27 @@ async def test_an_answer_that_comes_too_late_resumes_nothing(tmp_path: Path) -> 
         answers = [start_run(agent, Command(resume=str(n)), on("t"), if_busy="wait") for n in range(3)]
         runs = [await handle.wait() for handle in await asyncio.gather(*answers)]
         assert sorted(str(run.continues) for run in runs) == sorted(["None", "None", paused.run_id])
+
+
+@on_a_loop
+async def test_a_run_whose_settlement_is_about_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is over keeps its thread until it is settled, also in the moment before its settlement begins."""
+    async with talking(tmp_path) as talk:
+        handle = await talk.start_held()
+        talk.model.say(words("fine"))
+        seen, loop = asyncio.Event(), asyncio.get_running_loop()
+        looks = iter([True])
+
+        def is_idle(*_: str) -> bool:
+            found = next(looks, False)
+            if not found:
+                loop.call_soon_threadsafe(seen.set)
+            return found
+
+        monkeypatch.setattr(recorder_of(talk.journal).threads, "is_idle", is_idle)
+        starting = asyncio.create_task(talk.start("next", if_busy="wait"))
+        await asyncio.wait({starting, asyncio.create_task(seen.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        assert not starting.done()
+        talk.gate.open()
+        assert facts(await handle.wait()) == DONE
+        assert facts(await (await asyncio.wait_for(starting, PATIENCE)).wait()) == DONE
