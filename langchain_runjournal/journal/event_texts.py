@@ -54,7 +54,7 @@ REDACTED: Final = "holds what was redacted"
 def is_structure(key: str, block: Mapping[str, Any]) -> bool:
     """Whether the value of a key is structure in a content block, or in a chunk of one."""
     if key == "name":
-        kind = str(block.get("type") or "tool")
+        kind = str(block.get("type"))
         return "args" in block or "arguments" in block or any(one in kind for one in _NAMED)
     return key in _BLOCK
 
@@ -152,7 +152,7 @@ def block(value: Any, path: Path, change: Change) -> Any:
     signature: no provider would take them with it."""
     if isinstance(value, list):
         return [block(one, (*path, at), change) for at, one in enumerate(value)]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or is_bytes(value):
         return free(value, path, change)
     found: Data = {}
     for key, one in value.items():
@@ -173,7 +173,7 @@ def free(value: Any, path: Path, change: Change) -> Any:
     if isinstance(value, str):
         return change(path, value)
     if isinstance(value, Mapping):
-        if len(value) == 1 and isinstance(value.get(BYTES), str):
+        if is_bytes(value):
             return _bytes(value, path, change)
         return {key: free(one, (*path, key), change) for key, one in value.items()}
     if isinstance(value, list):
@@ -183,6 +183,11 @@ def free(value: Any, path: Path, change: Change) -> Any:
         changed = change(path, text)
         return value if changed == text else changed
     return value
+
+
+def is_bytes(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping stands for bytes."""
+    return len(value) == 1 and isinstance(value.get(BYTES), str)
 
 
 def _bytes(value: Mapping[str, Any], path: Path, change: Change) -> Any:

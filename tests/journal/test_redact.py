@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -363,6 +364,29 @@ def test_without_a_secret_nothing_changes(open_with: Callable[..., RunJournal], 
             journal.append(event(kind, clean(data), "c" if kind.startswith("llm.ai") else None))
         found.append([(one.seq, one.kind, one.call_id, one.data) for one in journal.read("r")])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("llm.ai.delta", {"blocks": [{"type": "server_tool_call", "name": "x", "args": {"name": SECRET}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "server_tool_use", "name": "x", "input": {"id": SECRET}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "odd", "value": {"args": {"id": [SECRET]}}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "server_tool_call", "args": {"card": 4111111111111111}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "odd", "data": SECRET.encode(), "index": 0}]}),
+        ("llm.ai.delta", {"kwargs": {"card": 4111111111111111, "user": {"name": SECRET}, "raw": SECRET.encode()}}),
+        ("llm.human.input", {"message": {"type": "human", "data": {"content": [{"type": "odd", "x": SECRET.encode()}]}}}),
+        ("llm.ai.response", {"message": {"type": "ai", "data": {"additional_kwargs": {"user": {"name": SECRET}}}}}),
+        ("llm.ai.response", {"message": {"type": "ai", "data": {"additional_kwargs": {"raw": SECRET.encode()}}}}),
+    ],
+)
+def test_what_looks_like_structure_deeper_in_a_message(db: Path, kind: Any, data: dict[str, Any]) -> None:
+    """In the arguments of a server's tool, `name` and `id` are text; so are another `name`, numbers, bytes."""
+    with RunJournal(db, redact=patterns([r"sk-[a-z0-9]{20}", "credit_card"])) as journal:
+        journal.append(event(kind, data, "c"))
+    with RunJournal(db) as journal:
+        found = repr(journal.read("r"))
+    assert not [one for one in (SECRET, "4111111111111111", b64encode(SECRET.encode()).decode()) if one in found]
 
 
 def test_objects_are_redacted_as_the_text_that_is_written(open_with: Callable[..., RunJournal], db: Path) -> None:
