@@ -245,6 +245,19 @@ def test_json_that_is_cut_off(text: str) -> None:
         assert len(found) >= end - 12
 
 
+def test_a_text_with_many_matches_is_read_once() -> None:
+    """A pattern that matches nowhere looks once, and not once for each match of another one."""
+    asked = []
+
+    def accept(text: str) -> bool:
+        asked.append(text)
+        return False
+
+    redact = patterns(["email", Pattern("z[0-9]", accept=accept)], replacement="#")
+    assert redact(Text(text="bob@example.org " * 50 + "z1")) == "# " * 50 + "z1"
+    assert asked == ["z1"]
+
+
 # --- the journal --------------------------------------------------------------------------------------------------------
 
 EVERYTHING: list[tuple[str, dict[str, Any]]] = [
