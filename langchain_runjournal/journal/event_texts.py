@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from ..common.binary import KEY as BYTES
 from ..common.json_text import JsonText
-from ..common.packed import LEFT_OUT, PACKED
+from ..common.packed import LEFT_OUT, PACKED, texts_in
 from ..common.strict_json import FLOATS
 
 Data: TypeAlias = dict[str, Any]
@@ -117,7 +117,13 @@ def _hides_text(packed: Mapping[str, Any], path: Path, change: Change) -> bool:
     """Whether a value that is kept in binary form holds a text that is to be changed."""
     raw = next((one for key, one in packed.items() if key not in ("types", "tuples")), "")
     text = b64decode(str(raw)).decode("utf-8", "ignore")
-    return change(path, text) != text
+    if change(path, text) != text:
+        return True
+    try:
+        # In binary form, what stands in front of a text may be a letter.
+        return any(change(path, one) != one for one in texts_in(packed) if one)
+    except Exception:  # noqa: BLE001 - nobody else can read it either
+        return True
 
 
 def _fields(kind: str, data: Mapping[str, Any], path: Path, change: Change) -> Data:

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.common import packed
 from langchain_runjournal.common.json_text import JsonText
 from langchain_runjournal.journal.call_texts import CallTexts
 from langchain_runjournal.journal.core import core_of
@@ -400,6 +401,21 @@ def test_what_looks_like_structure_deeper_in_a_message(db: Path, kind: Any, data
     with RunJournal(db) as journal:
         found = repr(journal.read("r"))
     assert not [one for one in (SECRET, "4111111111111111", b64encode(SECRET.encode()).decode()) if one in found]
+
+
+@pytest.mark.parametrize("size", [23, 65, 97])
+@pytest.mark.parametrize("regex", [r"\bsk-[a-z0-9]{20}", r"^sk-[a-z0-9]{20}"])
+def test_bytes_in_an_artifact_are_looked_at_by_themselves(
+    open_with: Callable[..., RunJournal], size: int, regex: str
+) -> None:
+    """In the binary form of the artifact, their length stands in front of them, which may look like a letter."""
+    journal = open_with(patterns([regex]))
+    message: dict[str, Any] = {"type": "tool", "data": {"content": "", "tool_call_id": "c"}}
+    packed.keep(message, "artifact", {"raw": f"{SECRET} {'x' * size}"[:size].encode()})
+    assert packed.PACKED in message
+    journal.append(event("llm.tool.result", {"message": message}))
+    (result,) = journal.read("r")
+    assert packed.PACKED not in result.data["message"]
 
 
 def test_objects_are_redacted_as_the_text_that_is_written(open_with: Callable[..., RunJournal], db: Path) -> None:
