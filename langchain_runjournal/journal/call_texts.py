@@ -110,6 +110,8 @@ class CallTexts:
         found: Data = {}
         for key, one in value.items():
             path = (*trail, index if isinstance(index, int) else 0, key)
+            if key == _texts.SPELLED:
+                continue
             if key == "signature" and any(self._has_changed((word, index)) for word in _WORDS):
                 continue  # of other words than are written: no provider would take them with it
             if _texts.is_structure(key, value):
@@ -134,7 +136,7 @@ class CallTexts:
             ]
         if not isinstance(value, Mapping) or _texts.is_bytes(value):
             return _texts.free(value, _path_of(trail), self._whole)
-        return {key: self._part(key, one, value, trail) for key, one in value.items()}
+        return {key: self._part(key, one, value, trail) for key, one in value.items() if key != _texts.SPELLED}
 
     def _part(self, key: str, value: Any, block: Mapping[str, Any], trail: _Key) -> Any:
         if _texts.is_structure(key, block):

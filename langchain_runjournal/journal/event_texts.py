@@ -47,6 +47,8 @@ _BLOCK: Final = frozenset(
 _NAMED: Final = ("tool", "function", "mcp", "server")
 """What the type of a block begins with or holds whose name is that of a tool."""
 _SPOKEN: Final = ("thinking", "reasoning")
+SPELLED: Final = "logprobs"
+"""What repeats the words of an answer token by token, so that no redaction knows a text in it again: it is left out."""
 _OUR_MARK: Final = "runjournal"
 REDACTED: Final = "holds what was redacted"
 
@@ -100,10 +102,12 @@ def message(value: Any, path: Path, change: Change) -> Any:
         return free(value, path, change)
     fields = _fields(str(value.get("type")), value["data"], (*path, "data"), change)
     found = {
-        key: one if key in ("type", FLOATS) else free(one, (*path, key), change)
+        key: one if key == "type" else free(one, (*path, key), change)
         for key, one in value.items()
-        if key not in ("data", PACKED)
+        if key not in ("data", PACKED, FLOATS)
     }
+    if floats := [one for one in value.get(FLOATS) or () if SPELLED not in one]:
+        found[FLOATS] = floats
     found["data"] = fields
     for field, packed in (value.get(PACKED) or {}).items():
         if _hides_text(packed, (*path, PACKED, field), change) or fields.get(field) != value["data"].get(field):
@@ -145,7 +149,9 @@ def _fields(kind: str, data: Mapping[str, Any], path: Path, change: Change) -> D
 
 def metadata(value: Mapping[str, Any], path: Path, change: Change) -> Data:
     """Return what a provider says of a response, with all its texts changed."""
-    return {key: one if key in _METADATA else free(one, (*path, key), change) for key, one in value.items()}
+    return {
+        key: one if key in _METADATA else free(one, (*path, key), change) for key, one in value.items() if key != SPELLED
+    }
 
 
 def content(value: Any, path: Path, change: Change) -> Any:
@@ -163,6 +169,8 @@ def block(value: Any, path: Path, change: Change) -> Any:
     found: Data = {}
     for key, one in value.items():
         here = (*path, key)
+        if key == SPELLED:
+            continue
         if is_structure(key, value) or key == _OUR_MARK:
             found[key] = one
         elif key in ("args", "input", "arguments", "partial_json") or key == "artifact":

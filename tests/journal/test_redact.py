@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import pickle
 import re
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessage
 
 from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.common import packed
@@ -416,6 +418,26 @@ def test_bytes_in_an_artifact_are_looked_at_by_themselves(
     journal.append(event("llm.tool.result", {"message": message}))
     (result,) = journal.read("r")
     assert packed.PACKED not in result.data["message"]
+
+
+def test_log_probabilities_are_left_out(open_with: Callable[..., RunJournal]) -> None:
+    """They repeat the answer token by token. The floats of the message that are kept are known as before."""
+    said = [{"token": one, "bytes": list(one.encode()), "logprob": 0.5} for one in (SECRET[:5], SECRET[5:])]
+    told = {"logprobs": {"content": said}, "note": "fine"}
+    journal = open_with(KEYS)
+    journal.append(event("llm.ai.delta", {"text": SECRET[:5], "metadata": told}, "c"))
+    journal.append(event("llm.ai.delta", {"blocks": [{"type": "text", "text": "", "index": 0, "logprobs": said}]}, "c"))
+    journal.append(event("llm.ai.delta", {"kwargs": {"audio": {"logprobs": said}}}, "c"))
+    odd = AIMessage(
+        [{"type": "text", "text": SECRET, "logprobs": said}],
+        response_metadata={"logprobs": [{"token": SECRET[:5], "logprob": -math.inf}], "score": math.inf},
+    )
+    data = {"message": {"type": "ai", "data": odd.model_dump()}}
+    journal.append(event("run.start", {}))
+    journal.append(event("llm.ai.response", data, "c"))
+    assert SECRET[5:] not in repr(journal.read("r"))
+    (message,) = journal.transcript("r")
+    assert message.response_metadata == {"score": math.inf}
 
 
 def test_objects_are_redacted_as_the_text_that_is_written(open_with: Callable[..., RunJournal], db: Path) -> None:
