@@ -593,6 +593,23 @@ def test_a_redaction_that_fails(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
+def test_ctrl_c_in_the_middle_of_a_redaction(open_with: Callable[..., RunJournal]) -> None:
+    """The event and what was held back before it are kept, the text that was being redacted is not; and Ctrl-C goes on."""
+
+    def redact(text: Text) -> str | Held:
+        if "c" in text.text and text.kind == "llm.error":
+            raise KeyboardInterrupt
+        return Held("", text.text) if text.more else text.text
+
+    journal = open_with(redact)
+    journal.append(event("llm.ai.delta", {"text": "held"}, "c"))
+    with pytest.raises(KeyboardInterrupt):
+        journal.append(event("llm.error", {"error": "cut"}, "c"))
+    assert [dict(one.data) for one in journal.read("r")] == [{"text": "held"}, {"error": ""}]
+    with pytest.raises(errors.RedactionFailed, match="KeyboardInterrupt"):
+        journal.flush()
+
+
 def test_what_is_appended_in_the_middle_of_a_redaction(open_with: Callable[..., RunJournal]) -> None:
     """By the redaction itself, as by a finalizer or a signal handler: redacted as well, and behind the event at hand. It
     cannot wait for the journal."""
