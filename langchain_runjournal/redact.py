@@ -179,7 +179,8 @@ class _Patterns:
         end = len(window)
         limit = min(one.undecided(window, place) for one in self._patterns) if text.more else end
         done: list[str] = []
-        while (found := self._first(window, place)) is not None:
+        spans = [one.find(window, place) for one in self._patterns]
+        while (found := self._first(spans, window, place)) is not None:
             pattern, start, stop = found
             if start >= limit:
                 break
@@ -192,8 +193,16 @@ class _Patterns:
         done.append(window[place:cut])
         return Held("".join(done), window[cut:]) if cut < end else "".join(done)
 
-    def _first(self, text: str, start: int) -> tuple[Pattern, int, int] | None:
-        found = [(span[0], at, span[1]) for at, one in enumerate(self._patterns) if (span := one.find(text, start))]
+    def _first(self, spans: list[tuple[int, int] | None], text: str, start: int) -> tuple[Pattern, int, int] | None:
+        """Return the first match from `start` on. `spans`: the next match of each pattern, as far as it is known.
+
+        A match is looked for again only if it begins before `start`: a pattern that matches nowhere would read all of the
+        text for each match of another one.
+        """
+        for at, span in enumerate(spans):
+            if span is not None and span[0] < start:
+                spans[at] = self._patterns[at].find(text, start)
+        found = [(span[0], at, span[1]) for at, span in enumerate(spans) if span is not None]
         if not found:
             return None
         begin, at, stop = min(found)

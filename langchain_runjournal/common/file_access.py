@@ -17,6 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from ..errors import StoreExposed
 
 logger = logging.getLogger("langchain_runjournal")
@@ -155,6 +160,32 @@ def lend(fd: int, base: Path) -> None:
     if os.geteuid() == 0 and found.st_uid != 0:
         with suppress(OSError):  # root of a user namespace that has no number for that user
             os.fchown(fd, found.st_uid, found.st_gid)
+
+
+def lock(fd: int) -> None:
+    """Mark a file as one that this process uses, until the last descriptor of the same open file is closed."""
+    if fcntl is not None:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process uses a file, as far as the file system says that."""
+    if fcntl is None:
+        return False
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
 
 
 def _beside(path: Path) -> list[Path]:

@@ -111,6 +111,19 @@ def unpack(packed: Mapping[str, Any]) -> Any:
     return value
 
 
+def texts_in(packed: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each text in a packed value, and all bytes that are text. Raise any error for a value that cannot be read."""
+    types = packed.get("types") or {}
+    waiting = [_unpacked({key: one for key, one in packed.items() if key != "tuples"}, _serializer(types))]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, (bytes, bytearray, memoryview)):
+            yield bytes(one).decode("utf-8", "ignore")
+        waiting += (item for _, item in _items(one))
+
+
 def is_same(one: Any, other: Any) -> bool:
     """Return whether two values are equal, and of the same types at every depth. NaN is the same as NaN. Does not raise."""
     try:

@@ -110,6 +110,8 @@ class CallTexts:
         found: Data = {}
         for key, one in value.items():
             path = (*trail, index if isinstance(index, int) else 0, key)
+            if key == _texts.SPELLED:
+                continue
             if key == "signature" and any(self._has_changed((word, index)) for word in _WORDS):
                 continue  # of other words than are written: no provider would take them with it
             if _texts.is_structure(key, value):
@@ -121,7 +123,7 @@ class CallTexts:
                     self._twice.add(index)
                 found[key] = self._args(index, one) if index is not None else _texts.json_text(one, path, self._whole)
             else:
-                found[key] = self._parts(one, (*trail, ("#", index), key))
+                found[key] = self._part(key, one, value, (*trail, ("#", index)))
         return found
 
     def _parts(self, value: Any, trail: _Key) -> Any:
@@ -132,12 +134,16 @@ class CallTexts:
             return [
                 self._parts(one, (*trail, ("#", one.get("index") if isinstance(one, Mapping) else None))) for one in value
             ]
-        if isinstance(value, Mapping):
-            return {
-                key: one if _texts.is_structure(key, value) else self._parts(one, (*trail, key))
-                for key, one in value.items()
-            }
-        return value
+        if not isinstance(value, Mapping) or _texts.is_bytes(value):
+            return _texts.free(value, _path_of(trail), self._whole)
+        return {key: self._part(key, one, value, trail) for key, one in value.items() if key != _texts.SPELLED}
+
+    def _part(self, key: str, value: Any, block: Mapping[str, Any], trail: _Key) -> Any:
+        if _texts.is_structure(key, block):
+            return value
+        if key in _JSON and not isinstance(value, str):
+            return _texts.free(value, _path_of((*trail, key)), self._whole)  # of a tool: everything in it is text
+        return self._parts(value, (*trail, key))
 
     def _args(self, index: Any, piece: str) -> str:
         # The same piece may come twice in one delta: as arguments, and in an `input_json_delta` block.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.clock import Clock
+from ..common.file_access import is_locked
 from ..events import Run
 from ..stores import Owner, Store
 from .ownership import Verdict, Watch, certain, living
@@ -67,18 +68,24 @@ class DeadOwners:
         if not self._bases:
             return
         # List the spools before the owners: a journal that is being opened registers as an owner before it makes a spool.
-        # So a spool that is listed here without an owner below belongs to a dead owner.
+        # So a spool that is listed here without an owner below belongs to a dead owner (but see `_are_used`).
         spools = self._spools()
         progress = Progress(self.store.url)
         owners = {owner.owner_id: owner for owner in self.store.owners()}
         for owner_id in {*owners, *spools} - living - self._foreign:
             owner = owners.get(owner_id)
-            if owner is None or self.is_gone(owner):
+            if self.is_gone(owner) if owner is not None else not self._are_used(spools[owner_id]):
                 try:
                     self.import_spool_of(owner_id, progress)
                 except Exception:
                     # If one spool cannot be imported, the others must be imported all the same.
                     logger.exception("could not import the spool of the dead owner %s; retrying later", owner_id)
+
+    def _are_used(self, paths: Sequence[Path]) -> bool:
+        """Return whether a journal that this store does not know uses a spool: one on a copy of the database, which has the
+        same `store_id` and so the same names in a `spool_dir`."""
+        base = self._bases[-1]
+        return base != self.store.path and any(is_locked(path) for path in paths if path.parent == base.parent)
 
     def _spools(self) -> dict[str, list[Path]]:
         """Return the spool files of all places, in order, by the id of their owner."""

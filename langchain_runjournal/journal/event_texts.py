@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from ..common.binary import KEY as BYTES
 from ..common.json_text import JsonText
-from ..common.packed import LEFT_OUT, PACKED
+from ..common.packed import LEFT_OUT, PACKED, texts_in
 from ..common.strict_json import FLOATS
 
 Data: TypeAlias = dict[str, Any]
@@ -47,6 +47,8 @@ _BLOCK: Final = frozenset(
 _NAMED: Final = ("tool", "function", "mcp", "server")
 """What the type of a block begins with or holds whose name is that of a tool."""
 _SPOKEN: Final = ("thinking", "reasoning")
+SPELLED: Final = "logprobs"
+"""What repeats the words of an answer token by token, so that no redaction knows a text in it again: it is left out."""
 _OUR_MARK: Final = "runjournal"
 REDACTED: Final = "holds what was redacted"
 
@@ -54,7 +56,7 @@ REDACTED: Final = "holds what was redacted"
 def is_structure(key: str, block: Mapping[str, Any]) -> bool:
     """Whether the value of a key is structure in a content block, or in a chunk of one."""
     if key == "name":
-        kind = str(block.get("type") or "tool")
+        kind = str(block.get("type"))
         return "args" in block or "arguments" in block or any(one in kind for one in _NAMED)
     return key in _BLOCK
 
@@ -100,10 +102,12 @@ def message(value: Any, path: Path, change: Change) -> Any:
         return free(value, path, change)
     fields = _fields(str(value.get("type")), value["data"], (*path, "data"), change)
     found = {
-        key: one if key in ("type", FLOATS) else free(one, (*path, key), change)
+        key: one if key == "type" else free(one, (*path, key), change)
         for key, one in value.items()
-        if key not in ("data", PACKED)
+        if key not in ("data", PACKED, FLOATS)
     }
+    if floats := [one for one in value.get(FLOATS) or () if SPELLED not in one]:
+        found[FLOATS] = floats
     found["data"] = fields
     for field, packed in (value.get(PACKED) or {}).items():
         if _hides_text(packed, (*path, PACKED, field), change) or fields.get(field) != value["data"].get(field):
@@ -117,7 +121,13 @@ def _hides_text(packed: Mapping[str, Any], path: Path, change: Change) -> bool:
     """Whether a value that is kept in binary form holds a text that is to be changed."""
     raw = next((one for key, one in packed.items() if key not in ("types", "tuples")), "")
     text = b64decode(str(raw)).decode("utf-8", "ignore")
-    return change(path, text) != text
+    if change(path, text) != text:
+        return True
+    try:
+        # In binary form, what stands in front of a text may be a letter.
+        return any(change(path, one) != one for one in texts_in(packed) if one)
+    except Exception:  # noqa: BLE001 - no reader can unpack it either
+        return True
 
 
 def _fields(kind: str, data: Mapping[str, Any], path: Path, change: Change) -> Data:
@@ -139,7 +149,9 @@ def _fields(kind: str, data: Mapping[str, Any], path: Path, change: Change) -> D
 
 def metadata(value: Mapping[str, Any], path: Path, change: Change) -> Data:
     """Return what a provider says of a response, with all its texts changed."""
-    return {key: one if key in _METADATA else free(one, (*path, key), change) for key, one in value.items()}
+    return {
+        key: one if key in _METADATA else free(one, (*path, key), change) for key, one in value.items() if key != SPELLED
+    }
 
 
 def content(value: Any, path: Path, change: Change) -> Any:
@@ -152,11 +164,13 @@ def block(value: Any, path: Path, change: Change) -> Any:
     signature: no provider would take them with it."""
     if isinstance(value, list):
         return [block(one, (*path, at), change) for at, one in enumerate(value)]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or is_bytes(value):
         return free(value, path, change)
     found: Data = {}
     for key, one in value.items():
         here = (*path, key)
+        if key == SPELLED:
+            continue
         if is_structure(key, value) or key == _OUR_MARK:
             found[key] = one
         elif key in ("args", "input", "arguments", "partial_json") or key == "artifact":
@@ -173,7 +187,7 @@ def free(value: Any, path: Path, change: Change) -> Any:
     if isinstance(value, str):
         return change(path, value)
     if isinstance(value, Mapping):
-        if len(value) == 1 and isinstance(value.get(BYTES), str):
+        if is_bytes(value):
             return _bytes(value, path, change)
         return {key: free(one, (*path, key), change) for key, one in value.items()}
     if isinstance(value, list):
@@ -183,6 +197,11 @@ def free(value: Any, path: Path, change: Change) -> Any:
         changed = change(path, text)
         return value if changed == text else changed
     return value
+
+
+def is_bytes(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping stands for bytes."""
+    return len(value) == 1 and isinstance(value.get(BYTES), str)
 
 
 def _bytes(value: Mapping[str, Any], path: Path, change: Change) -> Any:

@@ -66,6 +66,7 @@ class RedactingAppender(Appender):
         self._is_busy = False
         self._failed = 0
         self._reason = ""
+        self._interrupt: BaseException | None = None
 
     def append(self, event: Event) -> None:
         """See `RunJournal.append`. What cannot be kept is not logged with its text."""
@@ -102,6 +103,9 @@ class RedactingAppender(Appender):
                 self._take(self._waiting.popleft())
         finally:
             self._is_busy = False
+        if self._interrupt is not None:
+            interrupt, self._interrupt = self._interrupt, None
+            raise interrupt
 
     def _take(self, given: _Given) -> None:
         for value in self._redacted(given):
@@ -144,7 +148,9 @@ class RedactingAppender(Appender):
         try:
             asked = Text(text=text, before=before, more=more, run_id=run_id, call_id=call, kind=kind, path=path)
             return _checked(self._redact(asked), asked)
-        except Exception as exc:  # noqa: BLE001 - a text that was not redacted is not written
+        except BaseException as exc:  # noqa: BLE001 - a text that was not redacted is not written
+            if not isinstance(exc, Exception):
+                self._interrupt = exc  # Ctrl-C: raised again when the event is kept
             self._reason = _place_of(exc)
             if not self._failed:
                 logger.error("the redaction of %s failed: %s", self._url, self._reason)

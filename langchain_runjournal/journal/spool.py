@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ..common.file_access import lend
+from ..common.file_access import lend, lock
 from .spool_format import BODY as _BODY
 from .spool_format import CALL as CALL
 from .spool_format import DRAINED_AT as _DRAINED_AT
@@ -63,7 +63,8 @@ class SpoolFile:
         try:
             lend(fd, base)
             _allocate(fd, size)
-            self.map = mmap.mmap(fd, size)
+            lock(fd)
+            self.map = mmap.mmap(fd, size)  # keeps the lock until it is closed: it has the same open file description
         except BaseException:
             os.unlink(path)
             raise

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import pickle
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessage
 
 from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.common import packed
 from langchain_runjournal.common.json_text import JsonText
 from langchain_runjournal.journal.call_texts import CallTexts
 from langchain_runjournal.journal.core import core_of
@@ -265,6 +269,19 @@ def test_json_that_is_cut_off(text: str) -> None:
         assert len(found) >= end - 12
 
 
+def test_a_text_with_many_matches_is_read_once() -> None:
+    """A pattern that matches nowhere looks once, and not once for each match of another one."""
+    asked = []
+
+    def accept(text: str) -> bool:
+        asked.append(text)
+        return False
+
+    redact = patterns(["email", Pattern("z[0-9]", accept=accept)], replacement="#")
+    assert redact(Text(text="bob@example.org " * 50 + "z1")) == "# " * 50 + "z1"
+    assert asked == ["z1"]
+
+
 # --- the journal --------------------------------------------------------------------------------------------------------
 
 EVERYTHING: list[tuple[str, dict[str, Any]]] = [
@@ -384,6 +401,64 @@ def test_without_a_secret_nothing_changes(open_with: Callable[..., RunJournal], 
             journal.append(event(kind, clean(data), "c" if kind.startswith("llm.ai") else None))
         found.append([(one.seq, one.kind, one.call_id, one.data) for one in journal.read("r")])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("llm.ai.delta", {"blocks": [{"type": "server_tool_call", "name": "x", "args": {"name": SECRET}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "server_tool_use", "name": "x", "input": {"id": SECRET}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "odd", "value": {"args": {"id": [SECRET]}}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "server_tool_call", "args": {"card": 4111111111111111}, "index": 0}]}),
+        ("llm.ai.delta", {"blocks": [{"type": "odd", "data": SECRET.encode(), "index": 0}]}),
+        ("llm.ai.delta", {"kwargs": {"card": 4111111111111111, "user": {"name": SECRET}, "raw": SECRET.encode()}}),
+        ("llm.human.input", {"message": {"type": "human", "data": {"content": [{"type": "odd", "x": SECRET.encode()}]}}}),
+        ("llm.ai.response", {"message": {"type": "ai", "data": {"additional_kwargs": {"user": {"name": SECRET}}}}}),
+        ("llm.ai.response", {"message": {"type": "ai", "data": {"additional_kwargs": {"raw": SECRET.encode()}}}}),
+    ],
+)
+def test_what_looks_like_structure_deeper_in_a_message(db: Path, kind: Any, data: dict[str, Any]) -> None:
+    """In the arguments of a server's tool, `name` and `id` are text; so are another `name`, numbers, bytes."""
+    with RunJournal(db, redact=patterns([r"sk-[a-z0-9]{20}", "credit_card"])) as journal:
+        journal.append(event(kind, data, "c"))
+    with RunJournal(db) as journal:
+        found = repr(journal.read("r"))
+    assert not [one for one in (SECRET, "4111111111111111", b64encode(SECRET.encode()).decode()) if one in found]
+
+
+@pytest.mark.parametrize("size", [23, 65, 97])
+@pytest.mark.parametrize("regex", [r"\bsk-[a-z0-9]{20}", r"^sk-[a-z0-9]{20}"])
+def test_bytes_in_an_artifact_are_looked_at_by_themselves(
+    open_with: Callable[..., RunJournal], size: int, regex: str
+) -> None:
+    """In the binary form of the artifact, their length stands in front of them, which may look like a letter."""
+    journal = open_with(patterns([regex]))
+    message: dict[str, Any] = {"type": "tool", "data": {"content": "", "tool_call_id": "c"}}
+    packed.keep(message, "artifact", {"raw": f"{SECRET} {'x' * size}"[:size].encode()})
+    assert packed.PACKED in message
+    journal.append(event("llm.tool.result", {"message": message}))
+    (result,) = journal.read("r")
+    assert packed.PACKED not in result.data["message"]
+
+
+def test_log_probabilities_are_left_out(open_with: Callable[..., RunJournal]) -> None:
+    """They repeat the answer token by token. The floats of the message that are kept are known as before."""
+    said = [{"token": one, "bytes": list(one.encode()), "logprob": 0.5} for one in (SECRET[:5], SECRET[5:])]
+    told = {"logprobs": {"content": said}, "note": "fine"}
+    journal = open_with(KEYS)
+    journal.append(event("llm.ai.delta", {"text": SECRET[:5], "metadata": told}, "c"))
+    journal.append(event("llm.ai.delta", {"blocks": [{"type": "text", "text": "", "index": 0, "logprobs": said}]}, "c"))
+    journal.append(event("llm.ai.delta", {"kwargs": {"audio": {"logprobs": said}}}, "c"))
+    odd = AIMessage(
+        [{"type": "text", "text": SECRET, "logprobs": said}],
+        response_metadata={"logprobs": [{"token": SECRET[:5], "logprob": -math.inf}], "score": math.inf},
+    )
+    data = {"message": {"type": "ai", "data": odd.model_dump()}}
+    journal.append(event("run.start", {}))
+    journal.append(event("llm.ai.response", data, "c"))
+    assert SECRET[5:] not in repr(journal.read("r"))
+    (message,) = journal.transcript("r")
+    assert message.response_metadata == {"score": math.inf}
 
 
 def test_objects_are_redacted_as_the_text_that_is_written(open_with: Callable[..., RunJournal], db: Path) -> None:
@@ -552,6 +627,23 @@ def test_a_redaction_that_returns_something_else(open_with: Callable[..., RunJou
     journal = open_with(redact)
     journal.append(event("tool.start", {"name": "search", "tool_call_id": "c1", "args": {"q": SECRET}}))
     with pytest.raises(errors.RedactionFailed, match=says):
+        journal.flush()
+
+
+def test_ctrl_c_in_the_middle_of_a_redaction(open_with: Callable[..., RunJournal]) -> None:
+    """The event and what was held back before it are kept, the text that was being redacted is not; and Ctrl-C goes on."""
+
+    def redact(text: Text) -> str | Held:
+        if "c" in text.text and text.kind == "llm.error":
+            raise KeyboardInterrupt
+        return Held("", text.text) if text.more else text.text
+
+    journal = open_with(redact)
+    journal.append(event("llm.ai.delta", {"text": "held"}, "c"))
+    with pytest.raises(KeyboardInterrupt):
+        journal.append(event("llm.error", {"error": "cut"}, "c"))
+    assert [dict(one.data) for one in journal.read("r")] == [{"text": "held"}, {"error": ""}]
+    with pytest.raises(errors.RedactionFailed, match="KeyboardInterrupt"):
         journal.flush()
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,6 +170,24 @@ def test_the_spool_of_another_store_is_left_alone(
     assert not caplog.records
     with RunJournal(FarStore(other), spool_dir=spools) as journal:
         assert texts(journal, run_id) == ["of the other store"] * 100
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_database_takes_no_spool_of_a_journal_that_lives(db: Path, tmp_path: Path, spools: Path) -> None:
+    """Two databases with one store_id: the copy has never heard of the journal, whose spool looks like a dead owner's."""
+    RunJournal(db, spool_dir=spools).close()
+    copy = Path(shutil.copy(db, tmp_path / "copy.db"))
+    command = [sys.executable, "-m", "tests.support.far_store", str(db), str(spools), "of the original"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        run_id = process.stdout.readline().strip()
+        spool = names(spools)[0]
+        with RunJournal(copy, spool_dir=spools) as journal:
+            assert journal.recovered == ()
+            assert spool in names(spools)
+        process.kill()
+    with RunJournal(db, spool_dir=spools) as journal:
+        assert texts(journal, run_id) == ["of the original"] * 100
 
 
 # --- bad directories ----------------------------------------------------------------------------------------------------
