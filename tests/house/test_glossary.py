@@ -10,9 +10,9 @@ import pytest
 
 from tests.house.test_layers import ALWAYS, DOORS, MAY_IMPORT, PURE_ROOMS
 from tests.house.test_prose import PAGES, prose_of
-from tests.support.imports import PACKAGE, modules, room_of
+from tests.support.imports import ROOT, modules, room_of
 
-DESIGN = (PACKAGE.parent / "docs" / "design.md").read_text("utf-8")
+DESIGN = (ROOT / "docs" / "design.md").read_text("utf-8")
 
 
 class Refused(NamedTuple):

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.imports import PACKAGE, Import, imports, modules, room_of
+from tests.support.imports import ROOT, Import, imports, modules, room_of
 
-ROOT = PACKAGE.parent
 ALWAYS = {"errors", "common", "events"}
 MAY_IMPORT = {
     "errors": set(),

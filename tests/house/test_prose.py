@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.imports import PACKAGE, modules
+from tests.support.imports import ROOT, modules
 
-ROOT = PACKAGE.parent
 BANNED = re.compile(
     r"\bis no (?!longer|less|more|later|way\b)"
     r"|wherever that is noticed"

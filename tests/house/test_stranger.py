@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.support.imports import PACKAGE
+from tests.support.imports import PACKAGE, ROOT
 
-PAGE = (PACKAGE.parent / "docs" / "stranger.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "stranger.md").read_text("utf-8")
 REQUESTS = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\| \d+ \|.*$", PAGE, re.M)]
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import langchain_runjournal
 
 PACKAGE = Path(langchain_runjournal.__file__).parent
+"""The package that is tested, which may be an installed wheel."""
+ROOT = Path(__file__).parents[2]
+"""The directory of README.md, docs/ and tests/."""
 NAME = PACKAGE.name
 
 
