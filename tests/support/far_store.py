@@ -14,6 +14,7 @@ from typing import Any
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.sqlite import SqliteStore
+from tests.support.imports import ROOT
 
 
 class FarStore:
@@ -38,7 +39,7 @@ class _Full(FarStore):
 def kill_a_writer(db: Path, spools: Path | str, text: str) -> str:
     """Have a process append a run to a store without a path, and kill it before it stores anything. Return the run."""
     command = [sys.executable, "-m", "tests.support.far_store", str(db), str(spools), text]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         run_id = process.stdout.readline().strip()
         process.send_signal(signal.SIGKILL)
