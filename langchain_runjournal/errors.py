@@ -32,6 +32,7 @@ __all__ = [
     "InvalidArgument",
     "JournalClosed",
     "JournalClosing",
+    "LeaseExpired",
     "NoMessages",
     "NotADatabase",
     "NotAttachable",
@@ -41,6 +42,7 @@ __all__ = [
     "RunAbandoned",
     "RunAtWork",
     "RunFenced",
+    "RunIdTaken",
     "RunJournalError",
     "RunNotFound",
     "ScriptEnded",
@@ -56,6 +58,8 @@ __all__ = [
     "StoreIsDirectory",
     "StoreNotWritable",
     "StoreTooNew",
+    "StoreUnreachable",
+    "StoreUnusable",
     "ThreadBusy",
     "ToolPairBroken",
     "UnknownOption",
@@ -118,7 +122,8 @@ class _Words(Formatter):
         if format_spec in (",", ";"):
             return f"{format_spec} ".join(items)
         word = self.format_field(len(items), format_spec)
-        return word if "|" in format_spec else f"{word.partition(' ')[2]} {_joined(items)}"
+        joined = " and ".join([*filter(None, [", ".join(items[:-1])]), *items[-1:]])
+        return word if "|" in format_spec else f"{word.partition(' ')[2]} {joined}"
 
     def is_empty(self, sentence: str, values: Mapping[str, Any]) -> bool:
         """Whether a sentence counts 0, lists nothing or names None."""
@@ -138,10 +143,6 @@ def _quoted(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _joined(items: list[str]) -> str:
-    return " and ".join([*filter(None, [", ".join(items[:-1])]), items[-1]])
-
-
 _WORDS: Final = _Words()
 _BETWEEN_SENTENCES: Final = re.compile(r"(?<=[.?)]) (?=[A-Z({`])")
 
@@ -154,20 +155,16 @@ class UnknownOption(InvalidArgument):
     """{name} does not know the {unknown!r:{what}}. Did you mean {suggestions!r:,}? It knows: {known!r:,}. {hint}."""
 
     def __init__(self, **values: Any) -> None:
+        from difflib import get_close_matches  # here, because only an error needs it
+
         unknown, known = list(values["unknown"]), list(values["known"])
         derived = {
             # What every InvalidArgument has, for a program that looks at it.
             "value": unknown[0] if len(unknown) == 1 else ", ".join(unknown),
             "expected": f"one of {', '.join(known)}",
-            "suggestions": _similar(unknown, known),
+            "suggestions": [one for name in unknown for one in get_close_matches(str(name), known, n=1)],
         }
         super().__init__(**{**values, "unknown": unknown, "known": known, **derived})
-
-
-def _similar(unknown: list[Any], known: list[str]) -> list[str]:
-    from difflib import get_close_matches  # here, because only an error needs it
-
-    return [one for name in unknown for one in get_close_matches(str(name), known, n=1)]
 
 
 class ArgumentsConflict(InvalidArgument):
@@ -178,8 +175,8 @@ class ArgumentsConflict(InvalidArgument):
 
 
 class UnknownStore(RunJournalError, ValueError):
-    """The journal cannot open {url!r}: {reason}. Use a file path such as "runs.db", a URL such as
-    "sqlite:///var/lib/app/runs.db", or ":memory:" for a journal that ends with the process."""
+    """The journal cannot open {url!r}: {reason}. Use a path such as "runs.db", a URL such as "sqlite:///var/lib/app/runs.db",
+    "postgresql://user@host/database" or "redis://host", or ":memory:" for a journal that ends with the process."""
 
 
 class StoreIsDirectory(RunJournalError):
@@ -216,8 +213,7 @@ class StoreExposed(RunJournalError):
 
 
 class SpoolUnusable(RunJournalError):
-    """The spool file {path} was not imported: {reason}. Give a spool file of this journal: it stands or stood beside the
-    journal, and has "-spool-" in its name."""
+    """The spool file {path} was not imported: {reason}. Give a spool file of this journal, with "-spool-" in its name."""
 
 
 class SpoolDirUnusable(RunJournalError):
@@ -236,9 +232,9 @@ class JournalClosing(JournalClosed):
 
 
 class WriteFailed(RunJournalError):
-    """The journal {url} could not be written: {reason}. {waiting:event} {waiting:waits|wait} to be stored, {where}:
-    the journal stores {waiting:it|them} as soon as the cause is gone, or, if it is closed, when it is next opened.
-    {lost:event} {lost:was|were} lost. Free space or release the lock, then flush again, or open the journal again."""
+    """The journal {url} could not be written: {reason}. {waiting:event} {waiting:waits|wait} to be stored, {where}: the
+    journal stores {waiting:it|them} as soon as the cause is gone, or, if it is closed, when it is next opened. {lost:event}
+    {lost:was|were} lost. Free space, release the lock or start the server, then flush again, or open the journal again."""
 
 
 class EventsLost(WriteFailed):
@@ -263,11 +259,22 @@ class RunFenced(RunJournalError):
     {run_ids:this run|these runs} here, or call `claim` first, which succeeds if the owner is dead."""
 
 
+class RunIdTaken(RunFenced):
+    """The store has {run_ids!r:run} of another journal already. {refused:event} {refused:was|were} refused and not stored.
+    Give each new run an id of its own."""
+
+
 class CheckpointFenced(RunFenced):
     """The checkpoint of {run_ids!r:run} was not written to thread {thread_id!r}: another process took {run_ids:it|them} over
     while this process stood still for longer than its lease, or {run_ids:the run was|the runs were} deleted. The thread
     holds what the other process settled. Stop working on {run_ids:this run|these runs} here: the next message continues
     from what the thread holds."""
+
+
+class LeaseExpired(CheckpointFenced):
+    """The checkpoint of {run_ids!r:run} was not written to thread {thread_id!r}: the store did not answer within the
+    lease of {lease} s and 30 s, or the run ended meanwhile. Another process may have taken {run_ids:it|them} over.
+    Give `RunJournal` a longer `lease` to survive longer outages. The next message continues from what the thread holds."""
 
 
 class RunNotFound(RunJournalError, LookupError):
@@ -292,6 +299,14 @@ class StoreClosed(RunJournalError):
 
 class StoreFailed(RunJournalError):
     """{path} could not be read or written: {reason}. {hint}, then try again."""
+
+
+class StoreUnreachable(StoreFailed):
+    """The server of {path} cannot be reached: {reason}. {hint}, then try again."""
+
+
+class StoreUnusable(RunJournalError):
+    """The journal cannot use {url}: {reason}. {hint}."""
 
 
 class WouldDeadlock(RunJournalError):

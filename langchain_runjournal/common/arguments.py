@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
-from ..errors import InvalidArgument, UnknownOption
+from ..errors import ArgumentsConflict, InvalidArgument, UnknownOption
 from .text import is_utf8
 
 _UTF8 = "text that UTF-8 can encode, without half of a surrogate pair"
@@ -57,6 +57,15 @@ def options(name: str, given: Iterable[str], known: Collection[str], what: str =
     """Raise `UnknownOption` for names that are not known."""
     if unknown := [one for one in given if one not in known]:
         raise UnknownOption(name=name, what=what, unknown=unknown, known=known)
+
+
+def once(name: str, given: Iterable[str]) -> None:
+    """Raise `ArgumentsConflict` for the name of an option that is given twice. The error shows no value."""
+    seen: set[str] = set()
+    for one in given:
+        if one in seen:
+            raise ArgumentsConflict(name=name, expected="it once", found=f"the option {one!r} twice")
+        seen.add(one)
 
 
 def positive(**values: float) -> None:

@@ -10,17 +10,17 @@ Nothing here opens a file: closing it again would release the locks that SQLite 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 from ..errors import StoreExposed
 
@@ -162,16 +162,28 @@ def lend(fd: int, base: Path) -> None:
             os.fchown(fd, found.st_uid, found.st_gid)
 
 
+def make_private(path: Path) -> None:
+    """Create a directory, and those above it that are missing, for this user alone.
+
+    Root creates none in a directory of another user, who would not be able to use it. Raises `OSError`.
+    """
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    if missing and _HAS_OWNERS and os.geteuid() == 0 and missing[-1].parent.stat().st_uid != 0:
+        raise PermissionError(errno.EPERM, f"root creates no directory in {missing[-1].parent}, which is another user's")
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 def lock(fd: int) -> None:
     """Mark a file as one that this process uses, until the last descriptor of the same open file is closed."""
-    if fcntl is not None:
+    if sys.platform != "win32":
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def is_locked(path: Path) -> bool:
     """Return whether a process uses a file, as far as the file system says that."""
-    if fcntl is None:
+    if sys.platform == "win32":
         return False
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

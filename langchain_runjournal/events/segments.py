@@ -13,14 +13,17 @@ times as much to write; a segment of any length costs one row, and two neighbour
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise, repeat
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from ..common import strict_json as _json
 from .encoding import encode_value
 from .event import Event, thaw_events
 from .vocabulary import DELTA, MARKS, Kind
+
+_LONG_EVENTS: Final = 2_000
+_LONG_BYTES: Final = 256 << 10
 
 
 class Damaged(ValueError):
@@ -98,6 +101,20 @@ def unpack(segment: Segment, after: int = 0) -> list[Event]:
     return thaw_events(segment.run_id, cast("list[Kind]", kinds), datas, calls, first, ats)
 
 
+def first_events(segments: Iterable[Segment], after: int, limit: int | None) -> list[Event]:
+    """Return the events of segments, in order, with a larger seq than `after`, at most `limit`.
+
+    Segments behind the last of these events are not unpacked. A reader that gets a long run in pages would otherwise unpack
+    each segment many times.
+    """
+    found: list[Event] = []
+    for segment in segments:
+        if limit is not None and len(found) >= limit:
+            break
+        found += unpack(segment, after)
+    return found[:limit]
+
+
 def last_call(calls: str) -> str:
     """Return the JSON of the call that a segment with these `calls` ends in."""
     return json.dumps(_load(calls)[-1])
@@ -134,6 +151,37 @@ def merge(segments: Sequence[Segment]) -> Segment:
         last, t1 = end, stop
     epoch = segments[-1][1]
     return Segment(head.run_id, epoch, head.first, last, head.t0, t1, ",".join(ats), ",".join(calls), ",".join(bodies))
+
+
+def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
+    """Merge segments of a run, in order, to few and long ones. All but the first may be plain rows of the same shape.
+
+    No merged segment spans a gap.
+    """
+    pending: list[Segment] = []
+    events, size = 0, 0
+    for part in parts:
+        if pending and (events >= _LONG_EVENTS or size >= _LONG_BYTES or part[2] > pending[-1][3] + 1):
+            long = merge(pending)
+            yield long
+            pending, events, size = [], 0, 0
+            part = Segment(*part)
+            if not part.calls:  # it has the call of the row before, which is now in another segment
+                part = part._replace(calls=f"{part.first},{last_call(long.calls)}")
+        pending.append(part)
+        events += part[3] - part[2] + 1
+        size += len(part[8])
+    if pending:
+        yield merge(pending)
+
+
+def gap_in(parts: Sequence[Segment], after: int) -> tuple[int, int] | None:
+    """Return the seqs on both sides of the first gap among segments of a run that were read from `after`."""
+    for part in parts:
+        if part.first > after + 1:
+            return after, part.first
+        after = max(after, part.last)
+    return None
 
 
 def _load(inside: str) -> list[Any]:

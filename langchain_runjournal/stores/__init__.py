@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from ..common.arguments import choice, positive
+from ..common.masked_urls import MASK, bare, has_unseen, masked
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
 from ..events.run_state import advance, shown
@@ -24,6 +26,7 @@ from ..events.run_state import begin as new_run
 from ..events.segments import Segment, unpack
 
 __all__ = [
+    "Listening",
     "Owner",
     "Restoring",
     "Segment",
@@ -31,6 +34,8 @@ __all__ = [
     "StoredRun",
     "Synchronous",
     "advance",
+    "exists",
+    "is_on_server",
     "new_run",
     "open_store",
     "path_of",
@@ -88,6 +93,20 @@ class Restoring(Protocol):
         """Return the deleted or pruned runs of `owner_id` that its spool may still hold, until the owner is forgotten."""
 
 
+class Listening(Protocol):
+    """A further method of a store whose server reports writes.
+
+    Without it, the journal calls `changed` 100 times a second while a follower waits.
+    """
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, from any thread, soon after another writer has written. `wake` does no I/O and does not wait.
+
+        `changed` has its new number before `wake` is called. A wake-up may be lost, and may come without a change: the
+        journal looks at `changed` once a second all the same. Each call replaces the function of the call before.
+        """
+
+
 class Store(Protocol):
     """A place for events. Each method may block, may be called from any thread, and is all or nothing.
 
@@ -98,7 +117,7 @@ class Store(Protocol):
     url: str
     path: Path | None
     """The file of the store, or None for a store that has no file on this machine's disk. A journal keeps its spool beside
-    it, unless it was given a `spool_dir`."""
+    it, or in its `spool_dir`; without a file and a `spool_dir`, in the user's state directory."""
     store_id: bytes
     """16 bytes that identify this store among all stores, for its whole life."""
 
@@ -250,10 +269,13 @@ def open_store(
 
         return MemoryStore()
     if not isinstance(target, str):  # a path is never a URL
+        if _scheme_of(text) in _SERVERS:
+            raise UnknownStore(url=masked(text), reason="a Path cannot hold a URL; give it as a str")
         from .sqlite import SqliteStore
 
         return SqliteStore(Path(text), **given)
-    store: Store = _module_of(text).open_url(text, **given)
+    url = bare(text)
+    store: Store = _module_of(url).open_url(url, **given)
     return store
 
 
@@ -277,30 +299,68 @@ def patience_of(store: Store) -> float:
 def _text(target: object) -> str:
     text = os.fspath(target) if isinstance(target, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgument(name="url", expected='a path, a URL, a Store or ":memory:"', value=target)
+        shown = target.decode("utf-8", "replace") if isinstance(target, bytes) else text
+        value = target if shown is None else masked(shown)
+        raise InvalidArgument(name="url", expected='a path, a URL, a Store or ":memory:"', value=value)
     return text
 
 
 def path_of(url: str) -> Path:
-    """Return the file that a path or a URL names. Raises `UnknownStore`."""
+    """Return the file that a path or a URL names. Raises `UnknownStore`, also for the URL of a server."""
+    url = bare(url)
     path: Path = _module_of(url).path_of(url)
     return path
 
 
-def _module_of(url: str) -> ModuleType:
+def is_on_server(url: str) -> bool:
+    """Return whether a path or a URL names a database on a server."""
+    return _scheme_of(bare(url)) in _SERVERS
+
+
+def exists(url: str, *, busy_timeout: float | None = None) -> bool:
+    """Return whether a server has a journal. Opening one creates it, and this does not. Raises what opening it raises."""
+    url = bare(url)
+    return bool(_module_of(url).exists(url, **_options(None, busy_timeout)))
+
+
+def _scheme_of(url: str) -> str:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", url)  # one letter is a Windows drive
-    name = scheme[1].lower() if scheme else "sqlite"  # without a scheme, it is a path
+    return scheme[1].lower() if scheme else "sqlite"  # without a scheme, it is a path
+
+
+def _module_of(url: str) -> ModuleType:
+    name = _scheme_of(url)
     if name not in _MODULES:
-        raise UnknownStore(url=url, reason=f"this version has no store for the scheme {name!r}")
+        # "postgresql+psycopg", as SQLAlchemy has it, begins with a scheme that is known.
+        near = [name.partition("+")[0]] if name.partition("+")[0] in _MODULES else get_close_matches(name, _MODULES, n=1)
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UnknownStore(url=masked(url), reason=f"this version has no store for the scheme {name!r}{meant}")
+    if not url.lower().startswith(f"{name}:") and _CONNECTION_STRING.search(url):
+        raise UnknownStore(url=MASK, reason="it is a connection string and not a URL")
+    if not url.lower().startswith(f"{name}:") and _NEARLY_A_URL.match(url):
+        reason = "a URL begins with its scheme and ://, without a quotation mark before it"
+        raise UnknownStore(url=MASK, reason=reason)
+    if name in _SERVERS and has_unseen(url):
+        raise UnknownStore(url=masked(url), reason="a line break or another invisible sign stands in it")
     return import_module(_MODULES[name])
 
 
-_MODULES: Final = {"sqlite": f"{__name__}.sqlite"}
+_SERVERS: Final = {
+    **dict.fromkeys(("redis", "rediss", "unix", "valkey", "valkeys"), f"{__name__}.redis"),
+    **dict.fromkeys(("postgresql", "postgres"), f"{__name__}.postgres"),
+}
+_MODULES: Final = {"sqlite": f"{__name__}.sqlite", **_SERVERS}
 """The scheme of a URL -> the module of its store, imported at the first use: it may need a driver that is not installed.
 
 The module has `path_of(url)`, and `open_url(url, **given)` for the options that the program gave as keywords. It raises
-`InvalidArgument` for an option that its stores do not have.
+`InvalidArgument` for an option that its stores do not have. The module of a server also has `exists(url, **given)`.
 """
+_CONNECTION_STRING: Final = re.compile(r"(?:^|\s)(?:host|hostaddr|dbname|password)\s*=")
+"""What libpq takes besides a URL. As a path, it would be a file whose name holds the password."""
+_NEARLY_A_URL: Final = re.compile(
+    r"[\s\"'`]*(?:postgres(?:ql)?|rediss?|valkeys?|unix)(?:\+\w+)?(?:://|//.*@)", re.IGNORECASE
+)
+"""A URL in quotation marks, as a file of variables may have it, or without its colon. As a path, it shows its password."""
 _WITH_A_STORE: Final = (
     "the option {name!r} has no effect on a store that is open already, and a later release will refuse it: give it to the"
     " store, as in SqliteStore(path, {name}=...)"

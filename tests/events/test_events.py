@@ -14,7 +14,7 @@ from langchain_runjournal.errors import InvalidArgument
 from langchain_runjournal.events import KINDS, MARKS
 from langchain_runjournal.events.encoding import encode_value
 from langchain_runjournal.events.run_state import advance, begin
-from langchain_runjournal.events.segments import merge, pack, trim, unpack
+from langchain_runjournal.events.segments import Damaged, first_events, merge, pack, trim, unpack
 from langchain_runjournal.journal.run_buffer import RunBuffer
 
 texts = st.text() | st.text(alphabet=st.characters(codec=None, categories=["Cs", "Ll"]))
@@ -193,3 +193,14 @@ def test_only_marks_change_a_run() -> None:
     run = Run(run_id="r")
     for kind in KINDS - MARKS:
         assert advance(run, Event(run_id="r", kind=kind)) is run
+
+
+def test_a_page_of_events_unpacks_no_segment_behind_it() -> None:
+    """A page has at most as many events as it was asked for, and a segment behind it, which is damaged here, is not read."""
+    whole = [pack("r", 1, [Event(run_id="r", kind="llm.ai.delta", seq=n, at=1.0) for n in (at, at + 1)]) for at in (1, 3)]
+    segments = [*whole, whole[0]._replace(first=5, last=6, body="[")]
+    for after, limit, seqs in ((0, 1, [1]), (0, 2, [1, 2]), (1, 2, [2, 3]), (0, 4, [1, 2, 3, 4]), (0, 0, [])):
+        assert [event.seq for event in first_events(segments, after, limit)] == seqs
+    for limit in (5, None):
+        with pytest.raises(Damaged):
+            first_events(segments, 0, limit)

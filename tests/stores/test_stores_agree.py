@@ -30,15 +30,21 @@ class Agree(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place = tempfile.TemporaryDirectory()
-        path = Path(self.place.name) / "runs.db"
-        self.handles = [SqliteStore(path), SqliteStore(path)]
+        self.handles = self.open()
         for owner_id, handle in zip(OWNERS, self.handles, strict=True):
             # As a journal does, one owner for each: from then on a store may remember what it has written.
             handle.beat(Owner(owner_id=owner_id, place="here", pid=1, born="2", lease=15.0))
         self.memory = MemoryStore()
         self.last = dict.fromkeys(RUNS, 0)
         self.now = 0
+
+    def open(self) -> list[Store]:
+        self.place = tempfile.TemporaryDirectory()
+        path = Path(self.place.name) / "runs.db"
+        return [SqliteStore(path), SqliteStore(path)]
+
+    def remove(self) -> None:
+        self.place.cleanup()
 
     def both(self, handle: int, verb: str, *args: object, **kwargs: object) -> object:
         outcomes = []
@@ -131,7 +137,7 @@ class Agree(RuleBasedStateMachine):
             self.both(0, "read", run, 0, None)
         for handle in self.handles:
             handle.close()
-        self.place.cleanup()
+        self.remove()
 
 
 Agree.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,6 +1,6 @@
 """A store of somebody else, as it may be on another machine: its runs are in a file that the journal does not know of.
 
-python -m tests.support.far_store DB SPOOL_DIR(-: beside the file) TEXT
+python -m tests.support.far_store DB SPOOL_DIR(-: beside the file, ~: the default of a store without one) TEXT
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(db: Path, spool_dir: str, text: str) -> None:
         journal = RunJournal(db)
         core_of(journal).store.append = _Full.append  # type: ignore[method-assign, assignment]
     else:
-        journal = RunJournal(_Full(db), spool_dir=spool_dir)
+        journal = RunJournal(_Full(db), spool_dir=None if spool_dir == "~" else spool_dir)
     run_id = f"run-{journal.owner_id}"
     for _ in range(100):
         journal.append(Event(run_id=run_id, kind="llm.ai.delta", data={"text": text}, call_id="c"))

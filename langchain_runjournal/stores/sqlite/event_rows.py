@@ -12,13 +12,12 @@ from typing import Final
 from ...errors import RunFenced, SeqGap, StoreCorrupt
 from ...events import Run
 from ...events import run_state as _run_state
-from ...events.segments import Damaged, Segment, last_call, merge, pack, trim, unpack
-from .run_rows import RUN, last_seq, missing, run_of, run_row
+from ...events.segments import Damaged, Segment, last_call, long_segments, pack, trim, unpack
+from ..run_columns import run_of, run_row
+from .run_rows import RUN, last_seq, missing
 
 _LONG_ROW: Final = 500
 _ROW_BYTES: Final = 25  # of a row, besides its text
-_SEGMENT_EVENTS: Final = 2_000
-_SEGMENT_BYTES: Final = 256 << 10
 COLUMNS: Final = "first, last, t0, t1, ats, calls, body"
 _INSERT_LIVE: Final = f"INSERT INTO live (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_SEGMENT: Final = f"INSERT INTO segments (run, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -237,37 +236,6 @@ def tidy(con: sqlite3.Connection) -> None:
     for run, group in rows.items():
         group[0] = Segment(*group[0])._replace(run_id=f"number {run}")
         put_to_rest(con, run, group)
-
-
-def long_segments(parts: Sequence[Segment]) -> Iterator[Segment]:
-    """Merge segments of a run, in order, to few and long ones. All but the first may be plain rows of the same shape.
-
-    No merged segment spans a gap.
-    """
-    pending: list[Segment] = []
-    events, size = 0, 0
-    for part in parts:
-        if pending and (events >= _SEGMENT_EVENTS or size >= _SEGMENT_BYTES or part[2] > pending[-1][3] + 1):
-            long = merge(pending)
-            yield long
-            pending, events, size = [], 0, 0
-            part = Segment(*part)
-            if not part.calls:  # it has the call of the row before, which is now in another segment
-                part = part._replace(calls=f"{part.first},{last_call(long.calls)}")
-        pending.append(part)
-        events += part[3] - part[2] + 1
-        size += len(part[8])
-    if pending:
-        yield merge(pending)
-
-
-def gap_in(parts: Sequence[Segment], after: int) -> tuple[int, int] | None:
-    """Return the seqs on both sides of the first gap among segments of a run that were read from `after`."""
-    for part in parts:
-        if part.first > after + 1:
-            return after, part.first
-        after = max(after, part.last)
-    return None
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ...common import strict_json as _json
-from ...events import Run, RunStatus
+from ...events import Run
 from ...events import run_state as _run_state
+from ..run_columns import run_of
 
 RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
 ONE: Final = f"SELECT {RUN} FROM runs WHERE run_id = :run_id"
@@ -47,50 +46,6 @@ _LASTS_IN_LIVE: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _NUMBERED: Final = f"SELECT {RUN} FROM runs WHERE run = ?"
 _ID: Final = "SELECT run_id FROM runs WHERE run = ?"
 _Why = dict[str, str]
-
-
-def run_row(run: Run) -> tuple[Any, ...]:
-    """Return the columns of a run, without its row number."""
-    rest = {
-        "name": run.name,
-        "cause": run.cause,
-        "error": run.error,
-        "started_at": run.started_at,
-        "lost": run.lost,
-        "problem": run.problem,
-        "given_up": run.given_up,
-        "metadata": run.metadata,
-        "usage": run.usage,
-    }
-    ended_at = None if run.ended_at is None else round(run.ended_at * 1000)
-    done = run.settled or run.given_up
-    head = (run.run_id, run.thread_id, run.status.value, run.owner, run.epoch, run.stop, done, ended_at)
-    return *head, json.dumps(_json.standard({name: value for name, value in rest.items() if value}))
-
-
-def run_of(row: Sequence[Any], last_seq: int = 0) -> Run:
-    """Return the run of a row. Raises a `ValueError` or a `TypeError` for a row that no store has written."""
-    run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, _ = row
-    more = _json.loads(rest)
-    if not isinstance(more, dict):
-        raise ValueError("the rest of its columns is not a mapping")
-    run = Run(
-        run_id=run_id,
-        thread_id=thread_id,
-        status=RunStatus(status),
-        owner=owner_id,
-        epoch=epoch,
-        stop=stop,
-        settled=bool(settled) and not more.get("given_up"),  # the column says whether anything is left to do
-        ended_at=None if ended_at is None else ended_at / 1000,
-        last_seq=last_seq,
-        **more,
-    )
-    if not isinstance(run.started_at, (int, float)) or not isinstance(run.lost, int):
-        raise ValueError("a column that should hold a number does not")
-    if not isinstance(run.metadata, Mapping) or not isinstance(run.usage, Mapping):
-        raise ValueError("its metadata or its usage is not a mapping")
-    return run
 
 
 def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tuple[list[Run], _Why]:

@@ -12,7 +12,7 @@ from typing import Final
 from ...common.arguments import choice, positive
 from ...errors import EventsMissing
 from ...events import Event, Run
-from ...events.segments import Segment, unpack
+from ...events.segments import Segment, first_events, gap_in, long_segments
 from .. import Synchronous
 from .database_file import fact, translated
 from .erase import empty_wal, erase, prunable, remove, vacuum
@@ -24,8 +24,6 @@ from .event_rows import (
     Known,
     begin,
     damage,
-    gap_in,
-    long_segments,
     tidy,
     with_call,
     withdraw,
@@ -223,7 +221,7 @@ class SqliteStore(Owners, Listing, Facts):
             self._hints.clear()
         self._hints[run] = parts[-1].last, live_id
         with damage(self._path, run_id):
-            return [event for long in long_segments(parts) for event in unpack(long, after)][:limit]
+            return first_events(long_segments(parts), after, limit)
 
     def _start_in_live(self, con: sqlite3.Connection, run: int, after: int) -> int:
         """Return the id in `live` from which a follower that has seen `after` can read, instead of from the first row."""

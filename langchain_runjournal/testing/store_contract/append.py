@@ -149,6 +149,25 @@ class AppendContract(StoreTests):
         assert run is not None
         assert (run.owner, run.epoch, run.last_seq) == ("new", 2, 3)
 
+    def test_an_old_owner_is_fenced_from_events_that_are_stored(self) -> None:
+        """A store that skips what it has refuses an old owner or an old epoch all the same, and the whole batch with it."""
+        store = self.open()
+        store.append("old", [row(deltas("r", 3)), row(deltas("s", 1))])
+        store.append("old", [row(deltas("r", 1, 3))])
+        other = self.open_again(store)
+        assert other.claim("r", "new", 1)
+        stored = row(deltas("r", 2, 2))
+        for batch in ([stored], [stored, row(deltas("s", 1, 2))], [row(deltas("fresh", 1)), stored]):
+            with raises(RunFenced):
+                store.append("old", batch)
+        with raises(RunFenced):
+            other.append("new", [row(deltas("r", 2, 2), epoch=1)])
+        other.append("new", [row(deltas("r", 2, 2), epoch=2)])
+        other.append("new", [row(deltas("r", 2, 3), epoch=2)])
+        with raises(RunFenced):
+            store.append("old", [stored])
+        assert {run.run_id: run.last_seq for run in store.runs(thread_id=None, status=None, limit=None)} == {"r": 4, "s": 1}
+
     def test_a_claim_is_seen_by_an_owner_that_has_appended_before(self) -> None:
         """A store may cache the owner of a run, but not beyond a claim through another handle."""
         store = self.open()
@@ -161,6 +180,26 @@ class AppendContract(StoreTests):
         with raises(RunFenced):
             store.append("old", [row(deltas("r", 1, 4))])
         assert store.run("r") == other.run("r")
+
+    def test_a_claim_fences_every_kind_of_batch(self) -> None:
+        """Also one with the end of a run, one of several runs, and one that begins another run: nothing of it is stored."""
+        store = self.open()
+        other = self.open_again(store)
+        for name, batch in {
+            "continues": [row(deltas("continues", 1, 3))],
+            "ends": [row([*deltas("ends", 1, 3), end("ends", 4)])],
+            "several": [row(deltas("beside", 1, 2)), row(deltas("several", 1, 3))],
+            "begins": [row(deltas("fresh", 1)), row(deltas("begins", 1, 3))],
+        }.items():
+            store.append("old", [row(deltas(name, 1)), row(deltas("beside", 1))])
+            store.append("old", [row(deltas(name, 1, 2))])
+            assert other.claim(name, "new", 1)
+            with raises(RunFenced):
+                store.append("old", batch)
+            run = other.run(name)
+            assert run is not None
+            assert (run.owner, run.last_seq, run.ended) == ("new", 2, False)
+            assert (len(events_of(other, "beside")), other.run("fresh")) == (1, None)
 
     def test_the_owner_of_a_run_is_known_at_once(self) -> None:
         """After a claim, while the run waits for a human, and after its deletion. A store may lack `owner_of`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +15,8 @@ from ...stores import Store
 
 START: Final[Kind] = "run.start"
 DELTA: Final[Kind] = "llm.ai.delta"
+PATIENCE: Final = 30.0
+"""The seconds to wait for a wake-up, which takes some milliseconds."""
 
 
 def numbered(run_id: str, kinds: Sequence[Kind], first: int = 1, at: float = 1_700_000_000.0) -> list[Event]:
@@ -54,6 +57,14 @@ def raises(kind: type[RunJournalError]) -> Iterator[None]:
     except kind:
         return
     raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def comes_true(is_true: Callable[[], bool]) -> bool:
+    """Wait until a condition holds that another thread brings about. Return whether it does in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_true() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return is_true()
 
 
 def end(run_id: str, seq: int, **data: Any) -> Event:
