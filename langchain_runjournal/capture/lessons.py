@@ -70,8 +70,9 @@ class Lessons:
             return
         try:
             self.known.add(graph, learned(graph))
-        except Exception:
-            logger.warning("could not read what earlier runs showed about a graph; learning it again", exc_info=True)
+        except Exception as exc:
+            logger.warning("could not read what earlier runs showed about a graph; learning it again: %s", exc)
+            logger.debug("the traceback of this exception", exc_info=exc)
 
     def request(self, graph: str) -> None:
         """Have the writer thread read what is known of a graph whose run begins, unless that was done before."""

@@ -30,6 +30,9 @@ from .spool_records import SpoolRecords
 logger = logging.getLogger("langchain_runjournal")
 
 _KEPT_BUFFERS: Final = 10_000
+_LARGEST: Final = 256 << 20
+"""The bytes of the largest event, as JSON. Redis takes values up to 512 MB, SQLite and Postgres up to 1 GB. An event that no
+store takes would be tried again and again, with all later events of the process behind it."""
 _NOT_KEPT: Final = "could not record an event: %.200r"
 _NO_EVENT: Final = "RunJournal.append takes a langchain_runjournal.Event, so it could not record %.200r"
 _IS_OWNED: Final = "_is_owned"  # a method of every RLock, which no type stub knows
@@ -103,6 +106,8 @@ class Appender:
         else:
             type_, written = VALUE, encode_value(kind, data or NO_DATA)
         raw = written.encode()
+        if len(raw) > _LARGEST:
+            raise ValueError(f"it takes {len(raw):,} bytes as JSON, and an event may take {_LARGEST:,}")
         if at is None:
             at = self._wall()
         with self._lock:

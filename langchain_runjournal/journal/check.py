@@ -117,6 +117,11 @@ def read_on(journal: RunJournal, run_id: str, after: int, limit: int) -> list[Ev
         return read_on(journal, run_id, gap.found - 1, limit)
 
 
+def how_to_end(run: Run) -> str:
+    """Return what ends a run whose owner is dead, as a sentence without its full stop."""
+    return _OF_GRAPH if GRAPH in run.metadata else _OF_NONE
+
+
 def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Problem]:
     """Check the store, the spools, the permissions and then each run. The check changes nothing.
 
@@ -185,8 +190,8 @@ def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Ite
         hint = "Look for a full disk or a lock in the log of its time; dropped events cannot be restored"
         yield Problem(what="lost", run_id=run.run_id, text=f"{run.lost} events could not be kept", hint=hint)
     if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and core_of(journal).dead_owners.owner_is_gone(run):
-        hint = _OF_GRAPH if GRAPH in run.metadata else _OF_NONE
-        yield Problem(what="abandoned", run_id=run.run_id, text="it never ended: its owner is dead", hint=hint)
+        text = "it never ended: its owner is dead"
+        yield Problem(what="abandoned", run_id=run.run_id, text=text, hint=how_to_end(run))
     elif run.ended and not run.settled:
         why = "" if run.problem is None else f": {run.problem}"
         text = f"it has ended, and its thread may lack what the journal holds{why}"

@@ -13,7 +13,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ..common.clock import Clock
 from ..errors import JournalClosed
@@ -25,6 +25,7 @@ from .extensions import Extensions
 from .fork_and_exit import DormantAppender
 from .local_runs import LocalRuns
 from .ownership import new_owner
+from .prompt_store import PromptStore
 from .redaction import appender_with
 from .spool import open_spool
 from .spool_place import spool_bases
@@ -68,7 +69,9 @@ class JournalCore:
         spool_limit: int,
         redact: Redact | None,
     ) -> None:
-        self.store = store
+        self.is_far = store.path is None and store.url != ":memory:"
+        """Whether the store may be on another machine: it may be away, and others judge this journal by its heartbeats."""
+        self.store = cast("Store", PromptStore(store)) if self.is_far else store
         self.clock = clock
         self.lease = lease
         self.busy_timeout = patience_of(store)
@@ -89,12 +92,13 @@ class JournalCore:
         """Make an owner, a spool and a writer thread. `not_ours`: the runs of the parent of a forked process."""
         owner, bell = new_owner(self.lease), WakeSignal()
         appender = appender_with(self._redact)(self.store.url, self.clock, None, bell.ring, _MEMORY_ROOM)
-        stops, dead_owners = StopRequests(appender), DeadOwners(self.store, self.clock, self.spool_bases)
+        stops, dead_owners = StopRequests(appender), DeadOwners(self.store, self.clock, self.spool_bases, self.lease)
         duties = Duties(self.store, owner, self.clock, appender, dead_owners, stops, bell)
         writer = Writer(self.store, self.clock, appender, duties, bell)
         # Other processes must find the owner before they find its spool: they take a spool without an owner for that of a
         # dead owner.
         self.store.beat(owner)
+        dead_owners.has_beaten()
         try:
             dead_owners.import_spools()
         except Exception:
@@ -109,12 +113,25 @@ class JournalCore:
         # If the program drops the journal without `close`, the writer thread stores all events, and then ends.
         self.finalizer = weakref.finalize(self, writer.leave)
         self.finalizer.atexit = False
+        store: Any = self.store
+        if self.is_far:
+            store.may_wait, store.on_outage = writer.is_current, duties.expect_return
+        if duties.others.is_woken:
+            store.listen(bell.ring)
         writer.start()
 
     @property
     def owner(self) -> Owner:
         """The journal as the owner of its runs, with its last heartbeat."""
         return self.duties.owner
+
+    def lease_has_run_out(self) -> bool:
+        """Return whether other journals may take this one for dead, because its heartbeats do not reach the store.
+
+        A sixth of the lease is left for what the caller does next. For a store with a file this is never so: its journals
+        see each other's processes.
+        """
+        return self.is_far and self.clock.monotonic() - self.duties.beaten_at >= self.lease * 5 / 6
 
     def check_open(self) -> None:
         """Raise `JournalClosed` if the journal is closed. In a forked child, make the child's own parts first."""

@@ -1,7 +1,7 @@
 """Followers: the two shells around `replay`, one that blocks and one that awaits.
 
 A follower of a run that this process writes reads the run buffer, whose events a kill can no longer lose. Any other follower
-reads the store, and the writer thread wakes it when SQLite reports that another process has written.
+reads the store, and the writer thread wakes it when the store reports that another process has written.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ..errors import RunNotFound
-from ..events import Event, Run
+from ..errors import RunNotFound, StoreFailed
+from ..events import Event, Run, RunStatus
 from ..events.run_state import advance, begin
 from .follow_plan import Page, Replay, Step
 from .wake_signal import WakeSignal
@@ -25,23 +26,32 @@ if TYPE_CHECKING:
 PAGE: Final = 2_000
 
 _LONGEST_SLEEP: Final = 1.0
-"""The seconds after which a follower looks without having been woken. A lost wake-up delays it by no more than this."""
+_LONGEST_SLEEP_ELSEWHERE: Final = 5.0
+"""The seconds after which a follower looks without having been woken: a lost wake-up delays it by no more than this. The
+second one holds for a store that reports writes, where a look takes three calls of a server."""
 
 
-def look(core: JournalCore, run_id: str, after: int, *, doubtful: bool = False) -> Page:
+def look(core: JournalCore, run_id: str, after: int, *, doubtful: bool = False, was_live: bool = False) -> Page:
     """Return the next page of a run. Block for as long as the store takes.
 
-    `doubtful`: if memory has nothing new, look into the store as well.
+    `doubtful`: if memory has nothing new, look into the store as well. `was_live`: the caller has seen the run live, and has
+    been woken since. If there is nothing new, the wake-up came late, and the run has not ended without an event.
     """
     page = look_here(core, run_id, after)
     if page is not None and not (doubtful and not page.events):
         return page
-    events = core.store.read(run_id, after, PAGE)
-    if events or page is not None:
-        return Page(events, ended=page.ended if page is not None else False)
+    try:
+        events = core.store.read(run_id, after, PAGE)
+    except StoreFailed:
+        if page is None:
+            raise
+        return page  # this process writes the run: the store is asked only in case another owner has claimed it
+    if events or page is not None or (was_live and not doubtful and core.duties.others.is_woken):
+        return Page(events, ended=page.ended if page is not None else None, is_last=len(events) < PAGE)
     run = find(core, run_id)
     # Read the events after the status, so that no event that came together with the end is missed.
-    return Page(core.store.read(run_id, after, PAGE), ended=run.ended)
+    events = core.store.read(run_id, after, PAGE)
+    return Page(events, ended=run.ended, is_last=len(events) < PAGE)
 
 
 def find(core: JournalCore, run_id: str) -> Run:
@@ -54,12 +64,22 @@ def find(core: JournalCore, run_id: str) -> Run:
     buffer = core.appender.buffers.get(run_id)
     if run is None and buffer is not None and buffer.pend and not buffer.base and not buffer.shut:
         # The run was appended here, and the store has failed to take it so far: the run buffer alone knows the run.
-        run = begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, core.owner.owner_id)
-        for mark in list(buffer.marks):
-            run = advance(run, mark)
+        run = as_appended(core, begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, core.owner.owner_id))
     if run is None:
         raise RunNotFound(run_id=run_id, url=core.store.url)
     return run
+
+
+def as_appended(core: JournalCore, run: Run) -> Run:
+    """Return a run after the marks that this process has appended, and the store does not have yet."""
+    buffer = core.appender.buffers.get(run.run_id)
+    if buffer is None or buffer.shut:
+        return run
+    for mark in list(buffer.marks):
+        run = advance(run, mark)
+    if buffer.paused and not run.ended:  # the store may have taken that mark already
+        run = replace(run, status=RunStatus.PAUSED)
+    return replace(run, last_seq=max(run.last_seq, buffer.seq))
 
 
 def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
@@ -72,6 +92,10 @@ def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
     return None if events is None else Page(events, ended)
 
 
+def _longest_sleep(core: JournalCore) -> float:
+    return _LONGEST_SLEEP_ELSEWHERE if core.duties.others.is_woken else _LONGEST_SLEEP
+
+
 def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
     """Yield every event until the run ends. Block between events."""
     waiter = _Sleeper()
@@ -80,11 +104,12 @@ def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
             doubtful = False
             if replay.step is Step.WAIT:
                 # Without a wake-up for so long, another owner may have claimed the run and may write it.
-                doubtful = not waiter.sleep(_LONGEST_SLEEP)
+                waiter.position = replay.after
+                doubtful = not waiter.sleep(_longest_sleep(core))
                 replay.woken()
             # Listen before reading, so that an event that comes after the read makes the next sleep return at once.
             waiter.listen(core, replay.run_id)
-            yield from replay.accept(look(core, replay.run_id, replay.after, doubtful=doubtful))
+            yield from replay.accept(look(core, replay.run_id, replay.after, doubtful=doubtful, was_live=replay.was_live))
     finally:
         waiter.stop_listening(core, replay.run_id)
 
@@ -98,13 +123,15 @@ async def afollow(
         while replay.step is not Step.DONE:
             doubtful = False
             if replay.step is Step.WAIT:
-                doubtful = not await waiter.sleep(_LONGEST_SLEEP)
+                waiter.position = replay.after
+                doubtful = not await waiter.sleep(_longest_sleep(core))
                 replay.woken()
             waiter.listen(core, replay.run_id)
             # A read from memory does not block, so it can stay on the event loop.
             page = None if doubtful else look_here(core, replay.run_id, replay.after)
             if page is None:
-                page = await off_loop(partial(look, core, replay.run_id, replay.after, doubtful=doubtful))
+                about = replay.run_id, replay.after
+                page = await off_loop(partial(look, core, *about, doubtful=doubtful, was_live=replay.was_live))
             for event in replay.accept(page):
                 yield event
     finally:
@@ -117,20 +144,23 @@ class _Listener:
     Otherwise it listens to the writer thread, which watches the store.
     """
 
+    position: int | None = None
+    """The last event that the follower has; None for a `RunWaiter`, which waits for any change of the run."""
+
     def wake(self) -> None:
         raise AssertionError("each kind of listener says how it is woken")
 
     def listen(self, core: JournalCore, run_id: str) -> None:
         buffer = core.appender.buffers.get(run_id)
         if buffer is None or buffer.shut:
-            core.duties.listeners.add(self)
+            core.duties.listeners[self] = run_id
             if core.writer.appender.asleep:
                 core.bell.ring()
         elif self not in buffer.waiters:
             buffer.waiters.append(self)
 
     def stop_listening(self, core: JournalCore, run_id: str) -> None:
-        core.duties.listeners.discard(self)
+        core.duties.listeners.pop(self, None)
         buffer = core.appender.buffers.get(run_id)
         if buffer is not None and self in buffer.waiters:
             buffer.waiters.remove(self)

@@ -1,10 +1,12 @@
 r"""Pure: decides what a follower does next.
 
 Rule: READ until a page is empty, WAIT until woken, READ again; DONE when the run has ended and nothing is left. A follower
-keeps nothing but the last seq that it has delivered. So a follower that falls behind, or returns after a week, reads the
-same as one that never left.
+keeps nothing but the last seq that it has delivered, and whether it has seen the run live: from then on, only `run.end` ends
+the run, so that the last page that there is need not be followed by an empty one. So a follower that falls behind, or
+returns after a week, reads the same as one that never left.
 
     READ --page--> READ --empty, live--> WAIT --woken--> READ --empty, ended--> DONE
+                     |                                    \--the last page--> WAIT
                      \--the page holds run.end--> DONE
 """
 
@@ -22,8 +24,11 @@ class Page(NamedTuple):
     """The result of one read of a run."""
 
     events: Sequence[Event]
-    ended: bool
-    """Whether the run had ended *before* `events` were read: only then does an empty page mean that nothing is left."""
+    ended: bool | None
+    """Whether the run had ended *before* `events` were read: only then does an empty page mean that nothing is left. None if
+    that is not known."""
+    is_last: bool = False
+    """Whether the run had no more events when `events` were read."""
 
 
 class Step(Enum):
@@ -42,6 +47,9 @@ class Replay:
         self.url = url
         self.after = after
         self.step = Step.READ
+        self.was_live = False
+        """Whether the run had not ended when it had the last event: so its `run.end` is still to be read."""
+        self._began_after = after
 
     def accept(self, page: Page) -> list[Event]:
         """Return the new events of the page, in order. Raise `EventsMissing` at a gap, which must not pass unnoticed."""
@@ -57,8 +65,11 @@ class Replay:
                 # Late events may come after `run.end` for hours. `read` returns them; a follower ends here.
                 self.step = Step.DONE
                 return fresh
+        self.was_live = self.was_live or (page.ended is False and self.after > self._began_after)
         if not fresh:
             self.step = Step.DONE if page.ended else Step.WAIT
+        elif page.is_last and self.was_live:
+            self.step = Step.WAIT
         return fresh
 
     def woken(self) -> None:

@@ -9,6 +9,7 @@ is compared with another clock, or with itself. `journal/process_liveness.py` de
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import sys
@@ -23,6 +24,8 @@ living: Final[set[str]] = set()
 """The ids of the live owners of this process. An owner with our pid that is not in this set is dead although the process is
 alive: its journal was closed, or it belonged to the program that this process ran before an `exec`."""
 
+_LATE: Final = 1.0
+"""Seconds by which a heartbeat of the watcher may be late on a busy machine, where a sixth of its lease is less."""
 Verdict = Literal["alive", "gone", "unknown"]
 
 
@@ -99,28 +102,62 @@ def certain(owner: Owner) -> Literal["alive", "gone"] | None:
     return judge(owner.place, owner.pid, owner.born, here, look_up(owner.pid))
 
 
-class Watch:
-    """The heartbeats of other owners, as one journal has seen them."""
+def patience_for(owner: Owner, given: float | None) -> float:
+    """Return how many seconds to wait until heartbeats tell whether an owner is alive: the `given` ones, or the lease of the
+    owner and the time of one heartbeat."""
+    return owner.lease * 4 / 3 if given is None else given
 
-    def __init__(self) -> None:
+
+class Watch:
+    """The heartbeats of other owners, as one journal has seen them.
+
+    While the store is away, no owner can send a heartbeat. So the watcher judges by heartbeats only while it sends its own,
+    and after a gap in its own heartbeats, every other owner has a whole lease again.
+    """
+
+    def __init__(self, lease: float = math.inf) -> None:
+        """Begin to watch. `lease`: the lease of the watcher, which sends three heartbeats in that time."""
         self._seen: dict[str, tuple[int, float]] = {}
         self._gone: dict[str, int] = {}
+        self._heard: dict[str, float] = {}
+        self._longest_gap = lease / 3 + max(lease / 6, _LATE)
+        self._sent: float | None = None
+
+    def sent(self, now: float) -> None:
+        """Note that the store has taken a heartbeat of the watcher."""
+        if self._is_cut_off(now):
+            self._seen.clear()
+        self._sent = now
+
+    def _is_cut_off(self, now: float) -> bool:
+        return self._sent is not None and now - self._sent > self._longest_gap
 
     def verdict(self, owner: Owner, now: float) -> Verdict:
-        """Return whether the owner is dead. After "unknown", ask again later, for at most one lease after the first call."""
+        """Return whether the owner is dead. After "unknown", ask again later: one lease after the first call, the answer is
+        certain if the watcher has sent its own heartbeats meanwhile."""
         return certain(owner) or self._by_heartbeat(owner, now)
 
     def _by_heartbeat(self, owner: Owner, now: float) -> Verdict:
         if self._gone.get(owner.owner_id) == owner.beats:
             return "gone"
+        if self._is_cut_off(now):
+            return "unknown"
         beats, since = self._seen.get(owner.owner_id, (-1, now))
         if owner.beats != beats:
             self._seen[owner.owner_id] = owner.beats, now
+            if beats >= 0:
+                self._heard[owner.owner_id] = now
             return "alive" if beats >= 0 else "unknown"
         return "gone" if now - since >= owner.lease else "unknown"
+
+    def has_heard(self, owner: Owner, now: float) -> bool:
+        """Return whether the last heartbeat of an owner came so lately that the next one is not overdue."""
+        heard = self._heard.get(owner.owner_id)
+        return heard is not None and now - heard <= owner.lease / 3 + max(owner.lease / 6, _LATE)
 
     def forget(self, owner_id: str) -> None:
         """Forget a dead owner. For a caller that still has it in a list, it stays dead unless it sends a heartbeat."""
         seen = self._seen.pop(owner_id, None)
+        self._heard.pop(owner_id, None)
         if seen is not None:
             self._gone[owner_id] = seen[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from ..errors import EventsLost, RunFenced, RunJournalError, WriteFailed
+from ..errors import EventsLost, RunFenced, RunIdTaken, RunJournalError, WriteFailed
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -19,6 +19,8 @@ class Complaints:
         """The number of events that were dropped, because the store failed for too long."""
         self.refused: dict[str, int] = {}
         """By run, the number of events that were refused, because another owner has the run."""
+        self.taken: set[str] = set()
+        """The refused runs whose ids other journals had used before."""
         self.unreadable = 0
         """The number of objects that could not be made into an event, or that failed to be numbered."""
         self.unusable: deque[RunJournalError] = deque()
@@ -42,6 +44,7 @@ class Complaints:
         """Count events that were waiting when another owner took the run."""
         logger.error("refusing events of run %s (%d): %s", run_id, dropped, error)
         self.refused[run_id] = self.refused.get(run_id, 0) + dropped
+        (self.taken.add if isinstance(error, RunIdTaken) else self.taken.discard)(run_id)
 
     def refuse_late(self, run_id: str) -> None:
         """Count an event that came after the journal was closed."""
@@ -60,7 +63,8 @@ class Complaints:
             return self.unusable.popleft()
         if self.refused:
             refused, self.refused = self.refused, {}
-            return RunFenced(run_ids=sorted(refused), refused=sum(refused.values()))
+            kind = RunIdTaken if refused.keys() <= self.taken else RunFenced
+            return kind(run_ids=sorted(refused), refused=sum(refused.values()))
         if self.unreadable:
             unreadable, self.unreadable = self.unreadable, 0
             return EventsLost(url=self._url, lost=unreadable)

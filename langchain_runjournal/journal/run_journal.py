@@ -58,10 +58,11 @@ class RunJournal(Opening, Shared):
     of power as well. `busy_timeout`: the seconds to wait for another process that holds the lock of the file (default 5). A
     URL may have both (``sqlite:///runs.db?synchronous=full``); a `Store` has options of its own. `lease`: the seconds
     without a heartbeat after which a journal on another machine counts as a dead owner (on the same machine, other journals
-    notice a dead process at once). `spool_dir`: a directory for the spool, which otherwise stands beside the file.
-    `spool_limit`: the bytes on disk that may wait for the store; beyond that the journal merges events, and then drops
-    events with an error at the next barrier. In memory, that can take four times as many bytes. `redact`: returns what is
-    written in place of a text (see `langchain_runjournal.redact`).
+    notice a dead process at once). `spool_dir`: a directory for the spool, which otherwise stands beside the file, or in
+    the user's state directory for a store without a file (see docs/stores.md). `spool_limit`: the bytes on disk that may
+    wait for the store; beyond that the journal merges events, and then drops events with an error at the next barrier. In
+    memory, that can take four times as many bytes. `redact`: returns what is written in place of a text (see
+    `langchain_runjournal.redact`).
     """
 
     def __init__(
@@ -236,6 +237,7 @@ class RunJournal(Opening, Shared):
     def on_stop(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
         """Call `callback(cause)` once when a run that this journal owns gets a stop request; at once if it has one.
 
+        The cause is "crash" if another journal has claimed the run, because it took this journal for dead.
         The thread that notices the request calls `callback`, so `callback` should only set something in motion. Return a
         function that removes `callback`.
         """

@@ -1,4 +1,4 @@
-"""The spool: a queue of events in memory-mapped files beside the database, which survives a killed process.
+"""The spool: a queue of events in memory-mapped files on a disk of this machine, which survives a killed process.
 
 Rule: a record is valid from the moment its length is written, and the length is written last. A store into shared memory
 survives `kill -9` without a system call, and so without releasing the GIL. This makes an append cheap beside a busy thread.
@@ -53,7 +53,7 @@ class SpoolFile:
     """One memory-mapped file of a spool that this process writes."""
 
     def __init__(self, path: Path, store_id: bytes, owner_id: bytes, number: int, size: int, base: Path) -> None:
-        """Create the file. `base`: the database beside which it lies."""
+        """Create the file. `base`: what its name begins with, which is the database if the file lies beside one."""
         self.path = path
         self.number = number
         self.size = size
@@ -125,7 +125,8 @@ class Spool:
         size: int = FILE_SIZE,
         after: Spool | None = None,
     ) -> None:
-        self._base = base
+        self.base = base
+        """The path that the names of the files begin with."""
         self._ids = store_id, owner_id
         self._size = size
         self._limit = max(limit, 2 * size)
@@ -181,7 +182,7 @@ class Spool:
             except OSError as exc:
                 # Appends do not try again. The writer thread tries until it succeeds.
                 self._blocked = True
-                logger.warning("no room for a spool file beside %s: %s", self._base, exc)
+                logger.warning("no room for a spool file %s: %s", place_of(self.base), exc)
                 return False
         self.file.is_done = is_done
         self._full.append(self.file)
@@ -208,7 +209,7 @@ class Spool:
                 self._blocked = False
             except OSError as exc:
                 if not self._blocked:
-                    logger.warning("no room for a spool file beside %s: %s", self._base, exc)
+                    logger.warning("no room for a spool file %s: %s", place_of(self.base), exc)
                 self._blocked = True
 
     def missing(self) -> list[Path]:
@@ -220,7 +221,7 @@ class Spool:
 
     def successor(self) -> Spool:
         """Return a new, empty spool of the same owner, whose files come after those of this one."""
-        return Spool(self._base, *self._ids, limit=self._limit, size=self._size, after=self)
+        return Spool(self.base, *self._ids, limit=self._limit, size=self._size, after=self)
 
     def release(self) -> None:
         """Delete the files whose events are all in the store, oldest first. An import relies on a series without gaps."""
@@ -242,8 +243,8 @@ class Spool:
 
     def _make_file(self, size: int) -> SpoolFile:
         number = next(self._numbers)
-        path = self._base.with_name(f"{self._base.name}-spool-{self._ids[1].hex()}-{number:06d}")
-        file = SpoolFile(path, *self._ids, number, size, self._base)
+        path = self.base.with_name(f"{self.base.name}-spool-{self._ids[1].hex()}-{number:06d}")
+        file = SpoolFile(path, *self._ids, number, size, self.base)
         with self._counting:
             self.allocated += min(size, self._size)
         return file
@@ -264,17 +265,22 @@ class Spool:
 
 
 def open_spool(base: Path, store_id: bytes, owner_id: bytes, *, limit: int) -> Spool | None:
-    """Return a spool beside a database; None, with a warning, if no spool can be created there."""
+    """Return a spool whose files begin with `base`; None, with a warning, if no spool can be created there."""
     try:
         return Spool(base, store_id, owner_id, limit=limit)
     except (OSError, ValueError) as exc:
         logger.warning(
-            "could not create a spool beside %s (%s): events wait in memory until they are stored, up to 70 ms, and a"
-            " kill loses them",
-            base,
+            "could not create a spool %s (%s): events wait in memory until they are stored, up to 70 ms or for as long as"
+            " the store is away, and a kill loses them",
+            place_of(base),
             exc,
         )
         return None
+
+
+def place_of(base: Path) -> str:
+    """Return where the spool files lie whose names begin with `base`, for a message."""
+    return f"beside {base}" if base.exists() else f"in {base.parent}"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -318,7 +324,7 @@ def _touch(map: mmap.mmap) -> None:
 
 
 def spool_files(base: Path) -> dict[str, list[Path]]:
-    """Return the spool files beside a database, in order, by the id of their owner."""
+    """Return the spool files whose names begin with `base`, in order, by the id of their owner."""
     found: dict[str, list[Path]] = {}
     name = re.compile(rf"{re.escape(base.name)}-spool-([0-9a-f]{{32}})-[0-9]{{6}}")
     with os.scandir(base.parent) as entries:

@@ -33,7 +33,7 @@ def take_spool(journal: RunJournal, path: Path) -> SpoolReport:
     if owner_id is None or scan.foreign:
         raise SpoolUnusable(path=str(path), reason="; ".join(scan.problems) or "it is empty")
     dead_owners = core_of(journal).dead_owners
-    owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == owner_id), None)
+    owner = dead_owners.owner(owner_id)
     if owner_id in living or (owner is not None and not dead_owners.is_gone(owner)):
         raise SpoolUnusable(path=str(path), reason=f"its owner {owner_id} may be alive, and stores the events")
     report = import_spool(core_of(journal).store, owner_id, [path], by_hand=True)

@@ -14,7 +14,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -57,8 +57,10 @@ class SpoolReport:
 class Progress:
     """A line in the log every five seconds, for a user who waits while a journal is being opened."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """`meanwhile`: called between two parts of the work."""
         self._url = url
+        self._meanwhile = meanwhile
         self._began = self._due = time.monotonic()
         self._bytes = self._events = 0
 
@@ -71,6 +73,7 @@ class Progress:
             self._due = now
             what = f"{self._bytes >> 20} MB read, {self._events} events stored in {now - self._began:.0f} s"
             logger.warning("importing the spools of dead owners into %s: %s", self._url, what)
+        self._meanwhile()
 
 
 def import_spool(

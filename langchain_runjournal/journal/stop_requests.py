@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from ..errors import RunFenced
 from ..events import Event
 from .append import Appender
 
 _MOST_EARLY: Final = 1_000
+_CLAIMED: Final = "crash"
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -38,7 +40,7 @@ class StopRequests:
             self.deliver(run_id, early)
         # Check for a request after adding the callback. In a race, the request then finds the callback, or this check finds
         # the request.
-        cause = self.requested(run_id)
+        cause = self.requested(run_id) or self._lost(run_id)
         if cause is not None:
             self._call(run_id, cause)
 
@@ -67,6 +69,18 @@ class StopRequests:
         if first:
             self._appender.append(Event(run_id=run_id, kind="run.stop", data={"cause": cause}))
             self._call(run_id, cause)
+
+    def taken_over(self, run_id: str) -> None:
+        """Stop the work on a run that another journal has claimed: what it would still do is recorded nowhere.
+
+        That journal took this one for dead, and has settled the run with the cause "crash".
+        """
+        if run_id not in self._appender.deleted_runs:
+            self._call(run_id, _CLAIMED)
+
+    def _lost(self, run_id: str) -> str | None:
+        buffer = self._appender.buffers.get(run_id)
+        return _CLAIMED if buffer is not None and isinstance(buffer.shut, RunFenced) else None
 
     def _call(self, run_id: str, cause: str) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ does.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -17,15 +18,16 @@ from collections.abc import Callable
 from typing import Final
 
 from ..common.clock import Clock
-from ..errors import EventUnusable, JournalClosed, RunFenced, SeqGap, WouldDeadlock, WriteFailed
+from ..errors import EventUnusable, JournalClosed, RunFenced, SeqGap, StoreFailed, WouldDeadlock, WriteFailed
 from ..events.segments import Segment
 from ..stores import Store
 from .append import Appender
 from .barrier import Barrier, fail
 from .ownership import living
 from .run_buffer import RunBuffer
+from .store_watch import LOOK_FOR_OTHERS
 from .wake_signal import WakeSignal
-from .writer_duties import LOOK_FOR_OTHERS, Duties
+from .writer_duties import Duties
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -37,6 +39,11 @@ rows."""
 _RETRY: Final = 0.1
 _RETRY_MOST: Final = 2.0
 _STEP: Final = 64
+_LEFT: Final = "could not store all events of %s: its next open imports %s, unless a new store has replaced it"
+_WENT_BACK: Final = (
+    "the store %s has lost events of run %s that it had confirmed (seq %d to %d): storing what follows, with a gap; look for"
+    " a crash or a failover of the server"
+)
 _PORTION: Final = 1 << 20
 
 
@@ -74,11 +81,22 @@ class Writer:
         if self.appender.is_inside():
             raise WouldDeadlock(url=self.store.url, where="in a signal handler or a finalizer that interrupts an append")
         barrier = Barrier(quiet=quiet, then=then)
+        outage = self.outage
+        if quiet and outage is not None:
+            self._fail([barrier], self._failure or outage)
+            return barrier
         self._barriers.append(barrier)
         if self._done.is_set():
             fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=self.appender.take_late()))
         self._bell.ring()
         return barrier
+
+    @property
+    def outage(self) -> BaseException | None:
+        """The error of a store that does not answer (see `prompt_store`). A quiet barrier fails at once then, a flush
+        tries."""
+        found: BaseException | None = getattr(self.store, "outage", None)
+        return found
 
     def leave(self) -> None:
         """Let the thread end when it has stored all events. `close` calls this, and the finalizer of a dropped journal."""
@@ -114,6 +132,7 @@ class Writer:
     def _cycle(self) -> None:
         appender = self.appender
         self.duties.do()
+        self._fail_quiet_barriers()
         if appender.spool is not None and self._failure is None:
             appender.spool.prepare()
         if not self._has_work():
@@ -130,10 +149,14 @@ class Writer:
     def _linger(self) -> None:
         """Wait for more events, unless a barrier waits. This uses the real clock: a test has no reason to control it."""
         most = min(_LINGER_MOST, _LINGER + _LINGER_PER_RUN * self._rows)
-        deadline = time.monotonic() + (LOOK_FOR_OTHERS if self.duties.listeners else most)
+        others = self.duties.others
+        deadline = time.monotonic() + (LOOK_FOR_OTHERS if others.listeners and not others.is_woken else most)
         while not self._barriers and not self._leaving and (left := deadline - time.monotonic()) > 0:
-            self._bell.wait(left)
+            # A wake-up of the store makes the thread look, and does not make the batch shorter.
+            self._bell.wait(max(0.001, min(left, others.patience())) if others.is_woken else left)
             self.duties.run_errands()
+            if others.is_woken:
+                self.duties.look_at_others()
 
     def _has_work(self) -> bool:
         if self._barriers or self._leaving or self.duties.errands:
@@ -151,6 +174,8 @@ class Writer:
         """Store the last batch, and close the store."""
         try:
             self._store_the_rest()
+        except StoreFailed as exc:
+            logger.warning("could not tell the store %s that this journal is closed: %s", self.store.url, exc)
         except Exception:
             logger.exception("could not shut down the journal writer of %s cleanly", self.store.url)
         finally:
@@ -167,7 +192,7 @@ class Writer:
         if spool is not None:
             left = spool.close(keep=failed)
             if left:
-                logger.error("could not store all events of %s: its next open imports %s", self.store.url, left)
+                logger.error(_LEFT, self.store.url, ", ".join(map(str, left)))
         if not failed:
             self.store.forget(self.duties.owner.owner_id)
             self.store.tidy()
@@ -177,22 +202,25 @@ class Writer:
     def _store_waiting(self) -> None:
         barriers = self._take_barriers()
         failure = self._try_to_store()
-        self.duties.run_errands()
         if failure is not None:
             self.duties.watch.look()  # before the barriers raise an error that says that events are safe from a kill
             self._note_failure(failure)
-            fail(barriers, lambda: self._write_failed(failure), failure)
+            self._fail(barriers, failure)
+            self._fail_quiet_barriers()
             return
         self.duties.watch.look_if_due()
         if self._failure is not None:
             logger.warning("the journal %s can be written again", self.store.url)
         self._failure, self._retry, self._due_retry = None, _RETRY, self.clock.monotonic()
+        self.duties.run_errands()
         self._resolve(barriers)
 
     def _try_to_store(self) -> Exception | None:
         try:
             while not self._store_all(self.appender.refill(_STEP)):
                 pass
+            if self.outage is not None:  # and no batch has asked the store
+                self.duties.beat()
             if self.appender.spool is not None:
                 self.appender.spool.release()
         except Exception as exc:  # noqa: BLE001 - the barriers raise any error of the store
@@ -236,6 +264,8 @@ class Writer:
                 batch.append(rows.popleft())
                 size += len(batch[-1][1].body)
             self._append([(buffer, row) for buffer, row in batch if buffer.shut is None])
+            if rows:
+                self.duties.beat_if_due()
             if self.appender.spool is not None:
                 self.appender.spool.release()
         return count
@@ -246,12 +276,17 @@ class Writer:
                 self.store.append(self.duties.owner.owner_id, [row for _, row in batch])
                 break
             except (RunFenced, SeqGap) as exc:
+                if isinstance(exc, SeqGap) and self._stored_behind_gap(batch, exc):
+                    batch = [(buffer, row) for buffer, row in batch if buffer.run_id != exc.run_id]
+                    continue
                 run_ids = exc.run_ids if isinstance(exc, RunFenced) else [exc.run_id]
-                refused = [buffer for buffer, _ in batch if buffer.run_id in run_ids]
+                refused = {buffer.run_id: buffer for buffer, _ in batch if buffer.run_id in run_ids}.values()
                 if not refused:
                     raise  # the error names none of these runs, so trying again would never end
                 for buffer in refused:
-                    self.appender.fence(buffer, exc)
+                    self.appender.fence(buffer, self.duties.why_refused(buffer, exc))
+                if isinstance(exc, RunFenced):
+                    self.duties.note_fenced(refused)
                 batch = [(buffer, row) for buffer, row in batch if buffer.shut is None]
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
                 # The cause is neither the disk nor a lock, but an event of the batch. Storing each row alone shows of which
@@ -265,10 +300,28 @@ class Writer:
         for buffer, row in batch:
             buffer.stored(row.last, row.t1)
 
+    def _stored_behind_gap(self, batch: list[tuple[RunBuffer, Segment]], gap: SeqGap) -> bool:
+        """Store the rows of a run that is shorter in the store than it was. Return False if they must be refused.
+
+        A database server that crashes, or fails over to one that lags behind, can lose events that it had confirmed. A run
+        of which nothing is left looks like one that was deleted, and stays refused.
+        """
+        restore = getattr(self.store, "restore", None)
+        if restore is None or not gap.last:
+            return False
+        mine = [(buffer, row) for buffer, row in batch if buffer.run_id == gap.run_id]
+        try:
+            restore(self.duties.owner.owner_id, [row for _, row in mine])
+        except (RunFenced, SeqGap):
+            return False
+        logger.error(_WENT_BACK, self.store.url, gap.run_id, gap.last + 1, gap.first - 1)
+        for buffer, row in mine:
+            buffer.stored(row.last, row.t1)
+        return True
+
     def _set_aside(self, buffer: RunBuffer, exc: Exception) -> None:
-        waiting = len(buffer.pend) // 2
         reason = f"{type(exc).__name__}: {exc}"
-        error = EventUnusable(run_id=buffer.run_id, reason=reason, refused=waiting)
+        error = EventUnusable(run_id=buffer.run_id, reason=reason, refused=len(buffer.pend) // 2)
         error.__cause__ = exc
         self.appender.fence(buffer, error)
         self.appender.complaints.refused.pop(buffer.run_id, None)
@@ -281,7 +334,7 @@ class Writer:
         begin at 1 again, and the store would take them for a retry of the events that it has.
         """
         if self.appender.forgotten and not buffer.base and not buffer.tried and self._has_events(buffer.run_id):
-            self.appender.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
+            self.appender.fence(buffer, self.duties.why_refused(buffer, RunFenced(run_ids=[buffer.run_id], refused=0)))
             return False
         buffer.tried = True
         return True
@@ -305,18 +358,34 @@ class Writer:
         lost = self.appender.complaints.lost + (in_memory if closed else 0)
         if closed:
             waiting, in_memory = waiting - in_memory, 0
-        where = f"{in_memory} of them only in memory" if in_memory else "in the spool beside it, safe from a kill"
+        safe = f"in the spool {self._spool_place()}, safe from a kill"
+        where = f"{in_memory} of them only in memory" if in_memory else safe
         return WriteFailed(url=self.store.url, reason=str(exc).rstrip("."), waiting=waiting, where=where, lost=lost)
+
+    def _spool_place(self) -> str:
+        spool = self.appender.spool
+        return "beside it" if spool is None or spool.base == self.store.path else f"in {spool.base.parent}"
 
     # --- barriers -----------------------------------------------------------------------------------------------------
 
-    def _take_barriers(self) -> list[Barrier]:
+    def _fail(self, barriers: list[Barrier], failure: BaseException) -> None:
+        fail(barriers, lambda: self._write_failed(failure), failure)
+
+    def _fail_quiet_barriers(self) -> None:
+        """In an outage, fail the barriers that do not wait for its end: a checkpoint must not wait for one more attempt."""
+        outage = self.outage
+        if outage is not None and self._barriers:
+            self._fail(self._take_barriers(quiet=True), self._failure or outage)
+
+    def _take_barriers(self, *, quiet: bool = False) -> list[Barrier]:
+        """Take the barriers that were set so far; with `quiet`, only those that are quiet."""
         taken = []
-        while self._barriers:
-            barrier = self._barriers.popleft()
-            # False for a barrier whose waiter was cancelled: setting its result would raise.
-            if barrier.set_running_or_notify_cancel():
-                taken.append(barrier)
+        for barrier in [barrier for barrier in list(self._barriers) if barrier.quiet or not quiet]:
+            with contextlib.suppress(ValueError):  # after the end of the thread, a caller may have taken it
+                self._barriers.remove(barrier)
+                # False for a barrier whose waiter was cancelled: setting its result would raise.
+                if barrier.set_running_or_notify_cancel():
+                    taken.append(barrier)
         return taken
 
     def _resolve(self, barriers: list[Barrier]) -> None:

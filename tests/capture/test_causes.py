@@ -19,7 +19,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langchain_runjournal import RunJournal, attach, because, errors
 from langchain_runjournal.testing import ScriptedChatModel, Wait
 from tests.journal.test_ownership import Writer
-from tests.support.conversations import the_rest
+from tests.support.agents import words
+from tests.support.conversations import PATIENCE, the_rest
 from tests.support.started_agent import Talk, facts, on, say, talking
 
 PAGE = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
@@ -278,13 +279,31 @@ def test_how_a_kill_ends_a_run(db: Path) -> None:
         assert facts(journal.run("r")) == ("interrupted", CAUSE["`kill -9`, a power loss"], True)
 
 
+def test_how_a_claim_of_another_machine_ends_a_run(tmp_path: Path) -> None:
+    """The claim itself is all that the first owner sees. The run has its cause when the new owner settles the thread."""
+
+    async def whole() -> None:
+        async with talking(tmp_path) as talk:
+            with RunJournal(tmp_path / "runs.db") as other:
+                handle = await talk.start_claimed_by(other)
+                await asyncio.wait_for(handle.wait(), PATIENCE)
+                with pytest.raises(errors.RunFenced):
+                    await talk.journal.aflush()
+            talk.model.say(words("fine"))
+            await (await talk.start("next")).wait()
+            how = "the machine is cut off for longer than its lease, and another machine claims the run"
+            assert facts(talk.journal.run(handle.run_id)) == ("interrupted", CAUSE[how], True)
+
+    asyncio.run(whole())
+
+
 # --- saying it ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_row_is_tested() -> None:
     """The tests here cover every row of the table, and the table has every case that they test."""
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_causes*.py"))
-    assert len(CAUSE) == 26
+    assert len(CAUSE) == 27
     assert [how for how in CAUSE if how not in source] == []
 
 

@@ -18,7 +18,8 @@ def event(seq: int, kind: str = "llm.ai.delta") -> Event:
 class World:
     """A run, and followers whose sleep ends when an event was appended after they began to listen."""
 
-    def __init__(self, afters: list[int], page: int) -> None:
+    def __init__(self, afters: list[int], page: int, knows_last: bool = False) -> None:
+        self.knows_last = knows_last
         self.events: list[Event] = []
         self.ended = False
         self.page = page
@@ -48,7 +49,10 @@ class World:
         self.signals[n] = False  # before the read
         ended = self.ended
         events = self.events[replay.after : replay.after + self.page]
-        self.delivered[n] += [event.seq for event in replay.accept(Page(events, ended))]
+        woken = replay.was_live and not nap_over
+        known = None if self.knows_last and (events or woken) else ended
+        page = Page(events, known, is_last=self.knows_last and len(events) < self.page)
+        self.delivered[n] += [event.seq for event in replay.accept(page)]
         return True
 
 
@@ -61,10 +65,10 @@ actions = st.one_of(
 )
 
 
-@given(st.lists(actions, max_size=60), st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 4))
-def test_every_follower_gets_each_event_once_in_order(script: list, afters: list[int], page: int) -> None:
+@given(st.lists(actions, max_size=60), st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 4), st.booleans())
+def test_every_follower_gets_each_event_once_in_order(script: list, afters: list[int], page: int, knows_last: bool) -> None:
     """Every follower gets each event once, in any interleaving, and ends when the run has ended."""
-    world = World(afters, page)
+    world = World(afters, page, knows_last)
     for action, n in script:
         if action == "append" and not world.ended:
             world.append()

@@ -151,6 +151,21 @@ def test_append_says_what_it_takes(odd: object, journals: Journals, caplog: pyte
     journal.flush()
 
 
+def test_an_event_that_no_store_takes(
+    journals: Journals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is dropped with an error, and the events behind it are stored: a store would refuse it again and again."""
+    monkeypatch.setattr("langchain_runjournal.journal.append._LARGEST", 1_000)
+    journal = journals()
+    for text in ("a", "b" * 998, "c" * 999, "\x01" * 200, "d"):
+        journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": text}, call_id="c"))
+    with pytest.raises(errors.EventsLost) as caught:
+        journal.flush()
+    assert caught.value.lost == 2
+    assert "it takes 1,001 bytes as JSON, and an event may take 1,000" in caplog.text
+    assert [event.text[:1] for event in journal.read("r")] == ["a", "b", "d"]
+
+
 def test_what_the_caller_changes_later_changes_nothing(journals: Journals) -> None:
     """The journal keeps an event as it was at the moment of the append."""
     journal = journals()

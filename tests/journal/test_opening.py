@@ -61,8 +61,9 @@ def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("url", "error", "says"),
     [
-        ("postgresql://host/db", errors.UnknownStore, "'postgresql'"),
-        ("redis://host", errors.UnknownStore, "runs.db"),
+        ("mysql://host/db", errors.UnknownStore, "'mysql'"),
+        ("postgresql:host/db", errors.UnknownStore, "postgresql://"),
+        ("redis:host", errors.UnknownStore, "redis://host:6379/0"),
         ("sqlite://runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:///", errors.UnknownStore, "three slashes"),

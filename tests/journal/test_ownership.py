@@ -18,6 +18,7 @@ from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.ownership import Watch, look_up, new_owner, this_place
 from langchain_runjournal.stores import Owner
 from langchain_runjournal.testing import FakeClock
+from tests.support.servers import postgres_url
 
 Journals = Callable[..., RunJournal]
 
@@ -237,14 +238,20 @@ def test_an_owner_elsewhere_is_claimed_after_its_lease(journals: Journals) -> No
     from langchain_runjournal.testing import numbered
 
     core_of(journal).store.append("far", [pack("r", 1, numbered("r", ["run.start"]))])
+
+    def pass_time(seconds: float) -> None:
+        for _ in range(int(seconds)):
+            clock.advance(1.0)
+            core_of(journal).duties.beat()  # only an owner that sends heartbeats itself judges others by theirs
+
     assert not journal.claim("r")
     clock.set_wall(clock.wall() / 1000 - 86_400)
-    clock.advance(14)
+    pass_time(14)
     assert not journal.claim("r")
     core_of(journal).store.beat(owner(owner_id="far", beats=1))
-    clock.advance(14)
+    pass_time(14)
     assert not journal.claim("r")
-    clock.advance(15)
+    pass_time(15)
     assert journal.claim("r")
     assert journal.run("r").owner == journal.owner_id
 
@@ -368,3 +375,30 @@ def test_a_store_that_fences_what_it_was_not_given(journals: Journals) -> None:
         journal.flush(timeout=30)
     journal.flush(timeout=30)
     assert len(journal.read("r")) == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("before", ["lives", "is closed"])
+def test_an_id_that_another_journal_has_used(
+    database: str, before: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that begins a run under a used id learns that the id is taken, and not that somebody took it for dead."""
+    url = str(tmp_path / "runs.db") if database == "sqlite" else postgres_url()
+    spools = tmp_path / "spools"
+    spools.mkdir(mode=0o700)
+    start = Event(run_id="r", kind="run.start")
+    with RunJournal(url, spool_dir=spools) as first:
+        first.append(start)
+        first.flush()
+        if before == "is closed":
+            first.close()
+        with RunJournal(url, spool_dir=spools) as journal:
+            journal.append(start)
+            with pytest.raises(errors.RunIdTaken, match=r"has run 'r' of another journal already\. 1 event was"):
+                journal.flush()
+            assert len(journal.read("r")) == 1
+    said = [record.getMessage() for record in caplog.records if "'r'" in record.getMessage()]
+    assert said == [
+        "refusing events of run r (1): The store has run 'r' of another journal already. Give each new run an id of its own."
+    ]
+    assert "has claimed" not in caplog.text

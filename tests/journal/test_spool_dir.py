@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import errno
+import mmap
 import os
 import shutil
 import stat
@@ -89,19 +90,6 @@ def test_aopen_takes_it_too(db: Path, spools: Path) -> None:
 # --- a store without a path ---------------------------------------------------------------------------------------------
 
 
-def test_a_store_without_a_path_says_that_it_has_no_spool(db: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A warning, once for each journal, that names the way out; none with a directory, and none for ":memory:"."""
-    with RunJournal(FarStore(db)) as journal:
-        journal.append(delta("a"))
-        journal.flush()
-    assert [record.levelno for record in caplog.records if "no spool" in record.getMessage()] == [logging.WARNING]
-    assert "spool_dir" in caplog.text
-    caplog.clear()
-    RunJournal(":memory:").close()
-    RunJournal(FaultyStore(MemoryStore())).close()
-    assert "no spool" not in caplog.text
-
-
 def test_a_store_without_a_path_has_a_spool_in_the_directory(
     db: Path, spools: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +99,7 @@ def test_a_store_without_a_path_has_a_spool_in_the_directory(
         store.fail(times=1_000_000)
         journal.append(delta("not stored"))
         assert any(b"not stored" in path.read_bytes() for path in spools.iterdir())
-        with pytest.raises(errors.WriteFailed, match="in the spool"):
+        with pytest.raises(errors.WriteFailed, match=f"in the spool in {spools}, safe from a kill"):
             journal.flush()
         store.fail(times=0)
     assert "no spool" not in caplog.text
@@ -225,6 +213,45 @@ def test_a_directory_that_cannot_be_written_as_the_system_says(
         RunJournal(db, spool_dir=spools)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
+def test_a_directory_that_takes_no_files_from_anybody(db: Path) -> None:
+    """Root may write to /proc as the permissions say, and can create no file there."""
+    with pytest.raises(errors.SpoolDirUnusable, match="/proc") as caught:
+        RunJournal(db, spool_dir="/proc")
+    assert caught.value.path == "/proc"
+
+
+def test_a_directory_without_memory_mapped_files(db: Path, spools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error at the start, which leaves no file: the program has named a directory that can hold no spool."""
+
+    def no_mmap(*args: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(mmap, "mmap", no_mmap)
+    with pytest.raises(errors.SpoolDirUnusable, match="no memory-mapped file can be made there \\(No such device\\)"):
+        RunJournal(db, spool_dir=spools)
+    assert names(spools) == []
+
+
+def test_a_directory_on_a_full_disk(
+    db: Path, spools: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No error: the disk may have room later, and a program that starts again needs its journal until then."""
+
+    open_file = os.open
+
+    def full(path: Any, *args: Any, **more: Any) -> int:
+        if Path(path).parent == spools:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return open_file(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", full)
+    with RunJournal(db, spool_dir=spools) as journal:
+        assert "No space left on device" in caplog.text
+        journal.append(delta("a"))
+        assert texts(journal) == ["a"]
+
+
 def test_a_directory_in_which_others_can_replace_files(db: Path, spools: Path) -> None:
     """Everybody may write to it: refused. With the sticky bit, as /tmp has it, nobody can replace another's files."""
     spools.chmod(0o777)
@@ -289,7 +316,7 @@ def test_the_keywords_do_not_go_with_a_store(db: Path, option: Any) -> None:
     journal.close()
     RunJournal(":memory:", **option).close()
     with pytest.raises(errors.UnknownStore):
-        RunJournal("postgresql://host/db", **option)
+        RunJournal("mysql://host/db", **option)
 
 
 @pytest.mark.parametrize(
