@@ -24,6 +24,7 @@ from ..events import Event, Run, RunStatus
 from ..journal import stop
 from ..journal.core import core_of
 from ..journal.extensions import Extension
+from ..journal.ownership import patience_for
 from ..journal.run_reading import unsettled
 from ..journal.waiting import off_loop
 
@@ -74,8 +75,12 @@ def lines_of(journal: RunJournal) -> WaitingLines:
 class Admission:
     """The admission of a run to its thread."""
 
-    def __init__(self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]], wait_for_owner: float | None = None
+    ) -> None:
+        """`wait_for_owner`: see `attach`."""
         self._journal = journal
+        self._wait_for_owner = wait_for_owner
         self._core = core_of(journal)
         self._run = run
         self._about = about
@@ -113,7 +118,7 @@ class Admission:
 
     def _begin_when_free(self, if_busy: IfBusy) -> Effects[None]:
         besides: list[str] = []
-        deadline = time.monotonic() + _END_DELAY
+        began = time.monotonic()
         while not (yield from self._begin(besides)):
             running, besides = yield off_loop(self._journal, self._find_running)
             if running is None:
@@ -123,11 +128,19 @@ class Admission:
                 yield Effect(partial(time.sleep, _RETRY_AFTER), partial(asyncio.sleep, _RETRY_AFTER))
                 continue
             if if_busy == "reject":
-                if running.owner != self._journal.owner_id and time.monotonic() < deadline:
+                patience = yield off_loop(self._journal, partial(self._patience_with, running))
+                if time.monotonic() - began < patience:
                     yield Effect(partial(time.sleep, _RETRY_AFTER), partial(asyncio.sleep, _RETRY_AFTER))
                     continue
                 raise ThreadBusy(thread_id=self._run.thread_id, run_id=running.run_id)
             yield from self._wait_for_end(running, if_busy)
+
+    def _patience_with(self, running: Run) -> float:
+        """Return for how many seconds `if_busy="reject"` waits for the end of a run, or for the death of its owner."""
+        if running.owner == self._journal.owner_id:
+            return 0.0
+        owner = self._core.dead_owners.overdue(running)
+        return _END_DELAY if owner is None else max(_END_DELAY, patience_for(owner, self._wait_for_owner))
 
     def _wait_for_end(self, running: Run, if_busy: IfBusy) -> Effects[None]:
         """Wait until the other run is over. If its owner dies meanwhile, or it is pruned, the caller looks again."""

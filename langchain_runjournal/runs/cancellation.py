@@ -52,6 +52,8 @@ class RunControl:
         """None until the run has begun."""
         self.begun = asyncio.Event()
         self.done: concurrent.futures.Future[Run] = concurrent.futures.Future()
+        self.is_known_only_here = False
+        """Whether `done` has the run as this process knows it, because the store did not return it."""
         self.thread = threading.get_ident()
         self.is_asked = False
         """Whether the run has been cancelled."""

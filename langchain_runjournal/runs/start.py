@@ -24,11 +24,12 @@ from ..capture.graph_identity import identity, identity_of
 from ..common.arguments import choice, seconds, thread
 from ..common.arguments import options as known_options
 from ..common.twins import begin, run_async
-from ..errors import InvalidArgument, JournalClosing, RunNotFound
+from ..errors import InvalidArgument, JournalClosing, RunNotFound, StoreFailed
 from ..events import Cause, Event, Run, RunStatus
 from ..journal.core import core_of
 from ..journal.extensions import Extension
 from ..settle.attach import attach, check_graph, handlers_of
+from ..settle.attached_graph import attachments_of
 from ..settle.resume import RESUMED_RUN
 from ..settle.saver import JournalSaver
 from .admission import Admission, IfBusy
@@ -76,12 +77,16 @@ class RunHandle:
         """Return the run when it is over: completed, failed, interrupted, or paused; its thread settled, and all of it
         durable.
 
-        Does not raise what the graph raised: `Run.error` has it. Cancelling this call leaves the run alone.
+        Does not raise what the graph raised: `Run.error` has it. Cancelling this call leaves the run alone. If the store is
+        away when the run ends, this method returns the run as this process knows it, whose events wait in the spool.
         """
         done = asyncio.wrap_future(self._control.done)
         with self._readers.add() as reader:
             await asyncio.wait([done])
         reader.leave(early=False)
+        if self._control.is_known_only_here:
+            with suppress(StoreFailed, RunNotFound):
+                return await self._journal.arun(self.run_id)
         return done.result()
 
     def stream(self) -> AsyncIterator[Any]:
@@ -192,7 +197,8 @@ async def start_run(
         control.continues = _continued(journal, control, input, settings)
         return control.about()
 
-    admission = Admission(journal, run, about)
+    wait_for_owner = next(one.wait_for_owner for one in attachments_of(graph) if one.journal is journal)
+    admission = Admission(journal, run, about, wait_for_owner)
     await run_async(admission.acquire(if_busy))
     # No await from here until the task exists: a cancellation in between would leave a run that no task ends.
     readers = Readers(control, stops=on_disconnect == "stop")

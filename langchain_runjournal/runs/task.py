@@ -17,9 +17,10 @@ from langgraph.pregel import Pregel
 
 from ..capture import callback_data
 from ..capture.callback_data import error_text
-from ..errors import RunNotFound
+from ..errors import RunNotFound, StoreFailed
 from ..events import Event, Run, RunStatus, run_state
 from ..journal.core import core_of
+from ..journal.follow import as_appended
 from ..settle.attach import handlers_of
 from .cancellation import RunControl
 from .chunk_pipe import Pipe
@@ -105,16 +106,24 @@ class RunTask:
     async def _read_durable(self) -> Run:
         try:
             return await self._journal.arun(self._control.run_id)
-        except RunNotFound:
-            return self._as_it_ended()
+        except (RunNotFound, StoreFailed) as exc:
+            return self._as_it_ended(exc)
 
-    def _as_it_ended(self) -> Run:
-        """Return the run as far as this process knows it: another process has pruned it as soon as it was over and
-        settled."""
+    def _as_it_ended(self, why: Exception) -> Run:
+        """Return the run as far as this process knows it.
+
+        `why`: `RunNotFound`, because another process has pruned the run as soon as it was over and settled; or that the
+        store cannot be asked. Then nothing is known of a settlement whose end the store has taken before.
+        """
         control = self._control
+        control.is_known_only_here = True
         about: Any = {"thread_id": control.thread_id, "name": control.graph.name, "metadata": control.about()}
-        run = Run(run_id=control.run_id, started_at=self._began_at, **about)
+        run = as_appended(core_of(self._journal), Run(run_id=control.run_id, started_at=self._began_at, **about))
+        if run.ended or run.status == RunStatus.PAUSED:
+            return run
         ending = callback_data.ending(self._error, self._journal.stop_requested(control.run_id))
+        if isinstance(why, StoreFailed) and ending["status"] != RunStatus.COMPLETED:
+            ending = {**ending, "settled": False, "problem": str(why)}
         return run_state.advance(run, Event(run_id=run.run_id, kind="run.end", data=ending, at=time.time()))
 
     def _resolve(self, run: Run | None) -> None:
@@ -123,8 +132,8 @@ class RunTask:
         if run is None:
             try:
                 run = self._journal.run(self._control.run_id)
-            except RunNotFound:
-                run = self._as_it_ended()
+            except (RunNotFound, StoreFailed) as exc:
+                run = self._as_it_ended(exc)
             except Exception as exc:  # noqa: BLE001 - the code that waits for the run gets it
                 self._control.done.set_exception(exc)
                 self.pipe.close(exc)

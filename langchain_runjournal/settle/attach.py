@@ -18,7 +18,7 @@ from ..capture.handler import JournalCallbackHandler
 from ..capture.lessons import get_to_know
 from ..capture.recorder import recorder_of
 from ..capture.thread_slots import ThreadSlot
-from ..common.arguments import choice
+from ..common.arguments import choice, seconds
 from ..common.shared_values import Shared
 from ..common.twins import Effects, begin, context_without_run, run_async, run_shielded, run_sync
 from ..errors import InvalidArgument, NotAttachable
@@ -48,6 +48,7 @@ def attach(
     settle: Settle = "always",
     answers: Answers | None = None,
     refuse_cut_calls: bool = True,
+    wait_for_owner: float | None = None,
 ) -> _G:
     """Return a copy of a compiled graph that journals its runs and leaves each thread valid after every ending.
 
@@ -71,6 +72,10 @@ def attach(
     an early end of the stream). `errors.CallCut` is raised where LangChain reports the start of the tool, and `ToolNode`
     turns it into a truthful result. `ToolPairGuard` does more, and does it before any tool begins.
 
+    `wait_for_owner`: the seconds that a new message waits at most if a run on its thread belongs to a process on another
+    machine that may be dead; by default the lease of that process and the time of one heartbeat, after which this is certain
+    (see docs/settling.md, Owners on other machines).
+
     The checkpointer that counts is the one that LangGraph uses when a run begins. Set it on the attached graph when you have
     it, pass it in a config, or let a server copy the graph with its own. A journal distinguishes graphs by their nodes and
     channels, and by their names where they have one of their own. Give each graph a `name`, so that the journal recognises
@@ -82,9 +87,11 @@ def attach(
     if not isinstance(refuse_cut_calls, bool):
         raise InvalidArgument(name="refuse_cut_calls", expected="True or False", value=refuse_cut_calls)
     handler.refuses_cut = refuse_cut_calls
+    if wait_for_owner is not None:
+        wait_for_owner = seconds("wait_for_owner", wait_for_owner)
     keeps_messages = hasattr(graph, "builder") and MessagesChannel(graph).channel is not None
     get_to_know(graph, journal, answers, keeps_messages=keeps_messages)
-    mine = Attachment(graph, journal, handler, settle)
+    mine = Attachment(graph, journal, handler, settle, wait_for_owner)
     mine.handlers += [_SyncSettlementHandler(mine), _AsyncSettlementHandler(mine)]
     # A graph that is attached twice to one journal would record and settle each run twice.
     others = [one for one in attachments_of(graph) if one.journal is not journal]

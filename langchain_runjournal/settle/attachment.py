@@ -35,11 +35,18 @@ class Attachment(Shared):
     """One call of `attach`. All copies of the graph share it, with whichever checkpointer."""
 
     def __init__(
-        self, graph: Pregel[Any, Any, Any, Any], journal: RunJournal, handler: JournalCallbackHandler, mode: Settle
+        self,
+        graph: Pregel[Any, Any, Any, Any],
+        journal: RunJournal,
+        handler: JournalCallbackHandler,
+        mode: Settle,
+        wait_for_owner: float | None = None,
     ) -> None:
         self.journal = journal
         self.handler = handler
         self.mode = mode
+        self.wait_for_owner = wait_for_owner
+        """The seconds that a new message waits for the heartbeats of an owner on another machine (see `attach`)."""
         self.handlers: list[BaseCallbackHandler] = [handler]
         """The callback handlers that are added to each call of the graph."""
         self.identities = {identity(graph)}
@@ -60,11 +67,15 @@ class Attachment(Shared):
         """Return the schedule that settles the threads which a checkpointer keeps for the graph."""
         known = self._schedules.pop(id(saver), None)
         if known is None or known[0] is not saver:
-            known = saver, SettlementSchedule(self.journal, Settler(self.journal, GraphThreads(graph, saver), saver))
+            known = saver, self._schedule(graph, saver)
         self._schedules[id(saver)] = known
         while len(self._schedules) > _MOST_SAVERS:
             self._schedules.pop(next(iter(self._schedules)))
         return known[1]
+
+    def _schedule(self, graph: Pregel[Any, Any, Any, Any], saver: JournalSaver) -> SettlementSchedule:
+        settler = Settler(self.journal, GraphThreads(graph, saver), saver)
+        return SettlementSchedule(self.journal, settler, self.wait_for_owner)
 
     def see(self, caller: Caller) -> None:
         """Note that a run begins. The log warns once for each reason why such runs cannot be settled."""

@@ -25,7 +25,7 @@ _BLOCKED: Final = 1.0
 """Seconds after which a loop that does not iterate counts as blocked."""
 _PATIENCE: Final = 0.25
 """Seconds after which a waiter checks whether the loop that it waits for still runs."""
-_LAST_TRY = 5.0
+_LAST_TRY: Final = 5.0
 """Seconds that a loop that is shutting down may take for a write that it has cancelled."""
 
 _T = TypeVar("_T")
@@ -117,6 +117,11 @@ class PendingWrites:
 _held_tasks: set[asyncio.Task[Any]] = set()
 
 
+async def wait_before_the_end(write: asyncio.Future[Any]) -> None:
+    """Wait for a write that was cancelled and begun again, on a loop that is shutting down."""
+    await asyncio.wait({write}, timeout=_LAST_TRY)
+
+
 async def await_again_if_cancelled(write: Callable[[], Awaitable[_T]]) -> _T:
     """Await a write. If it is cancelled, await it once more, in place of what the first attempt may have written.
 
@@ -127,7 +132,7 @@ async def await_again_if_cancelled(write: Callable[[], Awaitable[_T]]) -> _T:
         return await write()
     except asyncio.CancelledError:
         again = asyncio.ensure_future(write())
-        await asyncio.wait({again}, timeout=_LAST_TRY)
+        await wait_before_the_end(again)
         if not again.done():
             again.cancel()
             raise

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..capture import callback_data as _callback_data
 from ..common.twins import Effects
+from ..errors import StoreFailed
 from ..journal.tool_history import look_up
 from ..journal.waiting import off_loop
 from ..messages.loading import as_messages
@@ -108,7 +110,9 @@ class Repairer:
         calls: list[Call] = [(message.id, str(request.id)) for message, request in asked]
         found: Mapping[Call, CallKnowledge] = {}
         if calls:
-            found = yield off_loop(self._journal, partial(look_up, self._journal, thread_id, calls))
+            # A message must not wait for a store that cannot be reached, and must not go to a model with open requests.
+            with suppress(StoreFailed):
+                found = yield off_loop(self._journal, partial(look_up, self._journal, thread_id, calls))
         return found
 
     def _warn(self, thread_id: str, problem: str) -> None:

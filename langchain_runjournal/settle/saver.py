@@ -24,7 +24,7 @@ from ..common.twins import run_async, run_sync
 from ..errors import InvalidArgument
 from ..journal.run_journal import RunJournal
 from .fence import ready_to_write
-from .pending_writes import PendingWrites, WriteDrain, any_of, await_again_if_cancelled
+from .pending_writes import PendingWrites, WriteDrain, any_of, await_again_if_cancelled, wait_before_the_end
 from .resume import RESUME
 from .saver_class import class_around
 
@@ -155,23 +155,34 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     async def _run_shielded(self, config: RunnableConfig, write: Callable[[], Awaitable[_T]]) -> _T:
         loop = asyncio.get_running_loop()
         thread_id = _thread(config)
+        is_awaited, has_begun = True, False
 
         async def flush_and_write() -> tuple[_T | None, Exception | None]:
+            nonlocal has_begun
+            has_begun = True
             try:
                 try:
-                    await self._aflush(config)
+                    await self._aflush(config, lambda: is_awaited)
                 except asyncio.CancelledError:  # the loop is shutting down, see `await_again_if_cancelled`
-                    self._flush(config)
+                    run_sync(ready_to_write(self, thread_id, config, self._report, lambda: False))
                 return await await_again_if_cancelled(write), None
             except Exception as exc:  # noqa: BLE001 - raised below, or logged if no call awaits the write any more
                 return None, exc
 
-        write_entry = self._pending_writes.begin(thread_id, loop)
-        task = loop.create_task(flush_and_write())
-        self._pending_writes.hold_task(write_entry, task)
+        def start() -> asyncio.Task[tuple[_T | None, Exception | None]]:
+            write_entry = self._pending_writes.begin(thread_id, loop)
+            started = loop.create_task(flush_and_write())
+            self._pending_writes.hold_task(write_entry, started)
+            return started
+
+        task = start()
         try:
             value, error = await asyncio.shield(task)
         except BaseException:
+            is_awaited = False
+            if task.cancelled() and not has_begun:  # Ctrl-C has cancelled the task before its first step
+                task = start()
+                await wait_before_the_end(task)
             task.add_done_callback(partial(_log_failure, thread_id))
             raise
         if error is not None:
@@ -198,10 +209,10 @@ class JournalSaver(BaseCheckpointSaver[Any]):
     # --- the journal --------------------------------------------------------------------------------------------------
 
     def _flush(self, config: RunnableConfig) -> None:
-        run_sync(ready_to_write(self, _thread(config), config, self._report))
+        run_sync(ready_to_write(self, _thread(config), config, self._report, lambda: True))
 
-    async def _aflush(self, config: RunnableConfig) -> None:
-        await run_async(ready_to_write(self, _thread(config), config, self._report))
+    async def _aflush(self, config: RunnableConfig, is_awaited: Callable[[], bool]) -> None:
+        await run_async(ready_to_write(self, _thread(config), config, self._report, is_awaited))
 
     def _report(self, problem: Exception | None) -> None:
         if problem is not None and not self._pending_writes.broken:

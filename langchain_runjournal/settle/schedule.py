@@ -19,12 +19,14 @@ from ..capture.recorder import recorder_of
 from ..capture.run_endings import standing
 from ..capture.thread_slots import ThreadSlot
 from ..common.twins import Effect, Effects, wait_for
-from ..errors import RunNotFound
+from ..errors import RunNotFound, StoreFailed
 from ..events import Event, Run, RunStatus
 from ..journal.core import core_of
+from ..journal.dead_owners import WaitForOwner
 from ..journal.run_reading import read_what_is_left, unsettled
 from ..journal.waiting import make_durable, off_loop
 from ..messages.tool_evidence import Evidence
+from .failures import log_failure
 from .order import Older
 from .settlements import settlements_of
 from .settler import Settlement, Settler
@@ -49,9 +51,14 @@ _LOOK: Final = 0.05
 _END_DELAY: Final = 0.15
 """Seconds that a new message waits for the end of a run that another process owns. The call of that run may have returned,
 and a store receives the end up to 70 ms later."""
+_NOT_SETTLED: Final = "run %s begins before what earlier runs left on its thread is settled: %s"
 _STILL_SETTLING: Final = (
     "the new message on thread %s waits for journal %s, which has claimed run %s and has not settled it for %.0f s. The"
     " new message begins when that is done, or when the process of that journal ends"
+)
+_UNDECIDED: Final = (
+    "the new message on thread %s begins before run %s is settled: its owner is on another machine and may be dead, but the"
+    " lease of that owner had not run out after %.1f s (attach(..., wait_for_owner=...) sets that time)"
 )
 _OVERLAP: Final = "run %s is still running on thread %s, where another run begins: one of them will lose what it writes"
 
@@ -59,8 +66,11 @@ _OVERLAP: Final = "run %s is still running on thread %s, where another run begin
 class SettlementSchedule:
     """The settlements of one graph, and when they are due."""
 
-    def __init__(self, journal: RunJournal, settler: Settler) -> None:
+    def __init__(self, journal: RunJournal, settler: Settler, wait_for_owner: float | None = None) -> None:
+        """`wait_for_owner`: how long a new message waits until the heartbeats of an owner on another machine tell whether
+        that owner is alive; None for its lease and the time of one heartbeat."""
         self._journal = journal
+        self._wait_for_owner = wait_for_owner
         self._core = core_of(journal)
         self._capture = recorder_of(journal)
         self._settler = settler
@@ -115,8 +125,11 @@ class SettlementSchedule:
         """Settle what earlier runs left on a thread, before the graph reads it for a new message."""
         slot.waits = True
         try:
-            yield from self._settle_older_runs(slot, run_id)
-            is_thread_free = partial(self._is_thread_free, slot.thread_id, run_id)
+            try:
+                yield from self._settle_older_runs(slot, run_id)
+            except Exception as exc:  # noqa: BLE001 - the message begins all the same, and never with open requests
+                log_failure(exc, _NOT_SETTLED, run_id)
+            is_thread_free = partial(self._is_thread_free, slot, run_id)
             slot.keep_read(*(yield from self._settler.repair(slot.thread_id, inputs, is_thread_free)))
         finally:
             slot.waits = False
@@ -198,16 +211,28 @@ class SettlementSchedule:
                 logger.warning("not settling run %s on thread %s: %s", run.run_id, run.thread_id, why)
         return found
 
-    def _is_thread_free(self, thread_id: str, run_id: str) -> Effects[bool]:
-        """Return whether no other run is running on a thread, of whatever graph."""
-        for run in (yield self._off(partial(unsettled, self._journal, thread_id))):
-            if run.status != RunStatus.RUNNING:
+    def _is_thread_free(self, slot: ThreadSlot, run_id: str) -> Effects[bool]:
+        """Return whether no other run is known to be running on a thread, of whatever graph.
+
+        A run of an owner on another machine does not count: the message has waited for the heartbeats of that owner, and
+        begins beside the run. If it left the requests of that run open, a provider would refuse the message.
+        """
+        try:
+            runs: list[Run] = yield self._off(partial(unsettled, self._journal, slot.thread_id))
+        except StoreFailed:
+            return not any(not other.waits for _, other in self._capture.threads.others(slot))
+        for run in runs:
+            if run.status != RunStatus.RUNNING or run.run_id == run_id:
                 continue
-            if run.run_id != run_id and not self._capture.threads.waits(thread_id, run.run_id):
-                is_dead = self._off(partial(self._core.dead_owners.owner_is_gone, run))
-                if self.is_running_here(run) or not (yield is_dead):
-                    return False
+            if self._capture.threads.waits(slot.thread_id, run.run_id):
+                continue
+            if self.is_running_here(run) or not (yield self._off(partial(self._may_be_dead, run))):
+                return False
         return True
+
+    def _may_be_dead(self, run: Run) -> bool:
+        owners = self._core.dead_owners
+        return owners.owner_is_gone(run) or owners.elsewhere(run) is not None
 
     def complete_paused(self, slot: ThreadSlot) -> Effects[None]:
         """Complete the runs that waited for a human, because the run of this slot resumes them."""
@@ -252,29 +277,54 @@ class SettlementSchedule:
         """Claim a run once its owner is dead. Return False if the owner is alive, or if another process has settled the run.
 
         A process that has claimed the run settles it, or dies, and then this loop claims it. Where only a heartbeat shows
-        whether an owner lives (another container), wait for the next heartbeat or for the end of the lease.
+        whether an owner lives (another machine), wait for the next heartbeat or for the end of the lease, at most
+        `wait_for_owner` seconds.
         """
         began = time.monotonic()
-        beats = yield self._off(partial(self._core.dead_owners.beats_in_doubt, run))
+        wait: WaitForOwner = yield self._off(partial(WaitForOwner, self._core.dead_owners, run, self._wait_for_owner))
         warn_at: float | None = began + _SETTLING
-        while not (yield self._off(partial(self._journal.claim, run.run_id))):
-            run = yield self._off(partial(self._journal.run, run.run_id))
-            if run.ended or run.status == RunStatus.PAUSED:
-                # The process that claimed it may not have settled it, because our new run seemed to be running there.
-                return run.ended and not run.done
-            if slot.leaves:
-                return False
-            lives = beats is None or beats != (yield self._off(partial(self._core.dead_owners.beats_in_doubt, run)))
-            gives_up = run.epoch == 1 and lives and time.monotonic() - began > _END_DELAY
-            # While its owner settles the thread, the run has come to its end.
-            if gives_up and not (yield self._off(partial(self._settler.is_held_elsewhere, slot.thread_id))):
-                logger.warning(_OVERLAP, run.run_id, slot.thread_id)
-                return False  # its first owner is alive
+        while True:
+            waited = time.monotonic() - began
+            try:
+                is_ours = yield from self._try_to_claim(slot, run.run_id, wait, waited)
+            except StoreFailed:
+                if waited > wait.patience:
+                    raise
+                is_ours = None
+            if is_ours is not None:
+                return is_ours
             if warn_at is not None and time.monotonic() > warn_at:
+                run = yield self._off(partial(self._journal.run, run.run_id))
                 logger.warning(_STILL_SETTLING, slot.thread_id, run.owner, run.run_id, _SETTLING)
                 warn_at = None
             yield Effect(partial(time.sleep, _LOOK), partial(asyncio.sleep, _LOOK))
-        return True
+
+    def _try_to_claim(self, slot: ThreadSlot, run_id: str, wait: WaitForOwner, waited: float) -> Effects[bool | None]:
+        """Try to claim a run. Return whether it is ours now, or None if the message has to wait."""
+        if (yield self._off(partial(self._journal.claim, run_id))):
+            return True
+        # Before the run is read: its owner releases the thread after the end of the run is stored.
+        is_late = waited > _END_DELAY
+        is_settling = is_late and (yield self._off(partial(self._settler.is_held_elsewhere, slot.thread_id)))
+        run = yield self._off(partial(self._journal.run, run_id))
+        if run.ended or run.status == RunStatus.PAUSED:
+            # The process that claimed it may not have settled it, because our new run seemed to be running there.
+            return bool(run.ended and not run.done)
+        if slot.leaves:
+            return False
+        if run.epoch > 1:
+            return None
+        known: str = yield self._off(partial(wait.look, run, waited))
+        if known == "unknown":
+            return None
+        if known == "undecided":
+            logger.warning(_UNDECIDED, slot.thread_id, run_id, wait.patience)
+            return False
+        # While its owner settles the thread, the run has come to its end.
+        if not is_late or is_settling:
+            return None
+        logger.warning(_OVERLAP, run_id, slot.thread_id)
+        return False  # its first owner is alive
 
     def settle_left(self, run: Run, new_run: str | None, waits: Waits | None = None) -> Effects[Settlement]:
         """Settle what an earlier run left, and append the outcome if this journal owns the run."""

@@ -207,7 +207,8 @@ class Settler:
         problem = yield make_durable(self._journal, _PATIENCE)
         if problem is not None:
             # The journal can be read all the same, and the thread should not suffer from the failed flush.
-            logger.warning("settling without the latest events: the journal could not be flushed", exc_info=problem)
+            logger.warning("settling without the latest events: %s", str(problem).rstrip("."))
+            logger.debug("the traceback of this exception", exc_info=problem)
 
     def _wait_until_quiet(self, thread_id: str) -> Effects[None]:
         if self._saver is not None:

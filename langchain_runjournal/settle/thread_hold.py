@@ -41,12 +41,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from ..common.twins import Effect, Effects, wait_for
 from ..errors import CheckpointFenced, SettlementTimeout, StoreClosed
 from ..journal.core import core_of
-from ..journal.dead_owners import DeadOwners
 from ..journal.ownership import living
 from ..journal.waiting import off_loop
+from .fence import raise_if_lease_expired
 from .settlements import settlements_of
 
 if TYPE_CHECKING:
+    from ..journal.core import JournalCore
     from ..journal.run_journal import RunJournal
     from .graph_thread import GraphThreads
     from .settlements import ActiveSettlement
@@ -108,22 +109,16 @@ class Hold:
             if self._is_taken:
                 self._core.dead_owners.holds[self.holder] = self.release_if_over
                 return None
-            if (owner := self._living_owner(found)) is not None:
+            if (owner := _other_owner(self._core, found)) is not None:
                 return owner
             instead_of = found
 
     def _other_owner(self) -> str | None:
         """Return the other journal that holds the thread, by a read: a locked store can still be read."""
         try:
-            return self._living_owner(self._store.holder(self._name))
+            return _other_owner(self._core, self._store.holder(self._name))
         except Exception:  # noqa: BLE001 - the barriers report this as well
             return None
-
-    def _living_owner(self, holder: str | None) -> str | None:
-        """Return the owner of a holder, if it is another journal that lives or may live."""
-        owner_id = (holder or "").partition(" ")[0]
-        is_other = owner_id not in ("", self._core.owner.owner_id)
-        return owner_id if is_other and not _is_gone(self._core.dead_owners, owner_id) else None
 
     def check(self) -> None:
         """Raise `CheckpointFenced` if another journal holds the thread by now."""
@@ -133,7 +128,8 @@ class Hold:
                 found = self._store.holder(self._name)
             except StoreClosed:
                 raise
-            except Exception:  # noqa: BLE001 - an unanswered question does not fence, as in `FenceCheck`
+            except Exception:  # noqa: BLE001 - an unanswered question fences only after the lease, as in `FenceCheck`
+                raise_if_lease_expired(self._core, True, self.thread_id, self._mine.run_ids)
                 return
             if found != self.holder:
                 raise CheckpointFenced(thread_id=self.thread_id, run_ids=self._mine.run_ids)
@@ -163,10 +159,13 @@ class Hold:
             self.release()
 
 
-def _is_gone(owners: DeadOwners, owner_id: str) -> bool:
-    """Return whether an owner has closed its journal, or is dead."""
-    owner = next((one for one in owners.store.owners() if one.owner_id == owner_id), None)
-    return owner is None or owners.is_gone(owner)
+def _other_owner(core: JournalCore, holder: str | None) -> str | None:
+    """Return the owner of a holder, if it is another journal that lives or may live."""
+    owner_id = (holder or "").partition(" ")[0]
+    if owner_id in ("", core.owner.owner_id):
+        return None
+    owner = core.dead_owners.owner(owner_id)
+    return None if owner is None or core.dead_owners.is_gone(owner) else owner_id
 
 
 def name_of(threads: GraphThreads, thread_id: str) -> str:
@@ -177,8 +176,7 @@ def name_of(threads: GraphThreads, thread_id: str) -> str:
 def is_held(journal: RunJournal, name: str) -> bool:
     """Return whether another living journal settles the thread of this name now."""
     holder = getattr(core_of(journal).store, "holder", None)
-    owner_id = str(holder(name) or "").partition(" ")[0] if holder is not None else ""
-    return owner_id not in ("", journal.owner_id) and not _is_gone(core_of(journal).dead_owners, owner_id)
+    return holder is not None and _other_owner(core_of(journal), holder(name)) is not None
 
 
 class ThreadHolds:
@@ -221,8 +219,8 @@ class ThreadHolds:
 
     def exit(self, thread_id: str | None, mine: ActiveSettlement) -> None:
         """End a settlement and let the writer thread release its hold, without waiting."""
-        if thread_id is not None and self._settlements.at_work_on(thread_id) is mine:
-            self._threads.guards.pop(thread_id, None)
+        if mine.hold is not None:
+            self._threads.guards.pop(mine.hold.thread_id, None)
         self._settlements.done(thread_id, mine)
         if mine.hold is not None:
             mine.hold.release_soon()

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from langgraph.types import Command
 
-from langchain_runjournal import RunHandle, RunJournal, attach, errors, start_run
+from langchain_runjournal import RunHandle, attach, errors, start_run
 from langchain_runjournal.capture.recorder import recorder_of
 from tests.support.agents import words
 from tests.support.conversations import PATIENCE, Gate, build, story, the_rest, until, until_said
+from tests.support.places import PLACES, in_places, place_of
 from tests.support.started_agent import SAVERS, Talk, asking, everywhere, facts, needs_311, on, on_a_loop, say, talking
 
+pytestmark = pytest.mark.usefixtures("place")
+place = in_places(*PLACES, slow=["postgres"], storm=["redis"])
 DONE = ("completed", None, True)
 
 
@@ -205,7 +208,7 @@ async def test_to_take_the_place_where_others_wait(tmp_path: Path) -> None:
 async def test_a_run_that_waits_while_the_journal_is_closed(tmp_path: Path) -> None:
     """It raises `JournalClosed`, or the journal stops it as well: no run is left behind that seems to be running."""
     async with talking(tmp_path) as talk:
-        journal = RunJournal(tmp_path / "runs.db")
+        journal = place_of(tmp_path).open()
         cleaning = Gate()
 
         async def cleans_up() -> None:

@@ -1,4 +1,7 @@
-"""A crowd: 200 runs at once in one process, a random half of them stopped at random moments."""
+"""A crowd: 200 runs at once, a random half of them stopped at random moments, in one process or in four.
+
+python -m tests.runs.test_start_run_many HOME WORKER
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import asyncio
 import gc
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -23,9 +28,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langchain_runjournal import RunHandle, RunJournal, attach, is_partial, is_synthetic, start_run
 from tests.support.agents import asks, words
 from tests.support.conversations import PATIENCE, Observer, build, nothing_is_wrong, open_saver, the_rest
+from tests.support.places import PLACES, Place, place_of
+from tests.support.places import on as on_places
 from tests.support.started_agent import KINDS, facts, nothing_is_left, on, say
 
 RUNS = 200
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -35,6 +43,8 @@ class One:
     number: int
     stop_at: int | None
     """The number of the step of its model and its tools at which the test stops it, if it gets that far."""
+    is_stopped_elsewhere: bool = False
+    """Whether another process stops it. The run then waits for the stop at that step."""
     steps: int = 0
     heard: str = ""
     handle: RunHandle | None = None
@@ -44,7 +54,9 @@ class One:
     async def step(self) -> None:
         self.steps += 1
         await asyncio.sleep(0)
-        if self.steps == self.stop_at and self.handle is not None:
+        if self.steps == self.stop_at and self.is_stopped_elsewhere:
+            await asyncio.Event().wait()
+        elif self.steps == self.stop_at and self.handle is not None:
             # In another task, as a stop is: the stop cancels the run itself.
             await self.handle._journal.astop(self.handle.run_id)
 
@@ -146,17 +158,24 @@ async def check(agent: Any, journal: RunJournal, one: One) -> str:
     return run.status.value
 
 
+def crowd_of(rng: random.Random, *, is_stopped_elsewhere: bool = False) -> list[One]:
+    stopped = set(rng.sample(range(RUNS), RUNS // 2))
+    most = 30 if is_stopped_elsewhere else 50  # each run has 33 steps at least
+    return [One(number, rng.randint(1, most) if number in stopped else None, is_stopped_elsewhere) for number in range(RUNS)]
+
+
 @pytest.mark.parametrize("saver", ["memory", "file"])
 @pytest.mark.parametrize("kind", KINDS[-1:])
-def test_a_crowd(tmp_path: Path, kind: str, saver: str) -> None:
+@on_places(*PLACES, slow=["postgres"], storm=["redis"])
+def test_a_crowd(place: Place, kind: str, saver: str) -> None:
     """All runs have ended and are settled, no event is missing, and nothing is left: no task, thread, file, or memory."""
     rng = random.Random(5)
-    stopped = set(rng.sample(range(RUNS), RUNS // 2))
-    crowd = [One(number, rng.randint(1, 50) if number in stopped else None) for number in range(RUNS)]
-    path = None if saver == "memory" else str(tmp_path / "threads.db")
+    crowd = crowd_of(rng)
+    stopped = {one.number for one in crowd if one.stop_at is not None}
+    path = None if saver == "memory" else place.threads
 
     async def all_of_them() -> None:
-        async with open_saver(InMemorySaver(), path) as opened, RunJournal(tmp_path / "runs.db") as journal:
+        async with open_saver(InMemorySaver(), path) as opened, place.open() as journal:
             agent = attach(build(kind, Crowded(crowd=crowd), tools_of(crowd), opened), journal)  # type: ignore[arg-type]
             await asyncio.wait_for(asyncio.gather(*[live(agent, one) for one in crowd]), 3 * PATIENCE)
             ends = [await check(agent, journal, one) for one in crowd]
@@ -186,3 +205,61 @@ def test_a_crowd(tmp_path: Path, kind: str, saver: str) -> None:
         while not is_no_more(left(), before) and time.monotonic() < give_up:
             time.sleep(0.01)  # a thread that was asked to end
         assert is_no_more(left(), before)
+
+
+# --- in several processes -----------------------------------------------------------------------------------------------
+
+WORKERS = 4
+
+
+async def stop(journal: RunJournal, number: int) -> None:
+    """Follow a run of another process until it has said something, and stop it."""
+    while not (runs := await journal.aruns(f"t{number}")):  # noqa: ASYNC110 - another process can set no event of ours
+        await asyncio.sleep(0.01)
+    async for event in journal.afollow(runs[0].run_id):
+        if event.kind == "llm.ai.delta":
+            break
+    run = await journal.astop(runs[0].run_id, wait=True, timeout=PATIENCE)
+    assert facts(run) == ("interrupted", "stop", True)
+
+
+async def work(home: Path, worker: int) -> None:
+    """Run every fourth run of the crowd, and stop those of the next worker that are to be stopped."""
+    crowd, place = crowd_of(random.Random(5), is_stopped_elsewhere=True), place_of(home)
+    async with place.asaver("pool") as saver, place.open() as journal:
+        agent = attach(build("by hand", Crowded(crowd=crowd), tools_of(crowd), saver), journal)  # type: ignore[arg-type]
+        mine, others = crowd[worker::WORKERS], crowd[(worker + 1) % WORKERS :: WORKERS]
+        stops = [stop(journal, one.number) for one in others if one.stop_at is not None]
+        with nothing_is_wrong():
+            await asyncio.wait_for(asyncio.gather(*[live(agent, one) for one in mine], *stops), 3 * PATIENCE)
+            ends = [await check(agent, journal, one) for one in mine]
+        assert [end == "completed" for end in ends] == [one.stop_at is None for one in mine]
+        await the_rest()
+        nothing_is_left(journal)
+
+
+@pytest.mark.slow
+@on_places("postgres", "redis", storm=["redis"])
+def test_a_crowd_in_several_processes(place: Place) -> None:
+    """Each of four processes runs fifty, and stops half of another's: all have ended, are settled, and lack no event."""
+    command = [sys.executable, "-m", "tests.runs.test_start_run_many", place.home]
+    workers = [
+        subprocess.Popen([*command, str(worker)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for worker in range(WORKERS)
+    ]
+    try:
+        said = [worker.communicate(timeout=4 * PATIENCE)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+    assert said == [""] * WORKERS
+    with place.open() as journal:
+        runs = journal.runs(limit=None)
+        assert [facts(run)[2] for run in runs] == [True] * RUNS
+        assert len([run for run in runs if run.status == "interrupted"]) == RUNS // 2
+        assert len({run.thread_id for run in runs}) == RUNS
+
+
+if __name__ == "__main__":
+    asyncio.run(work(Path(sys.argv[1]), int(sys.argv[2])))

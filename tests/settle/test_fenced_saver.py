@@ -25,7 +25,8 @@ from langchain_runjournal.stores import Store, open_store
 from langchain_runjournal.testing import FakeClock, FaultyStore
 from tests.settle.test_saver import WAYS, config_of, event, write
 from tests.support.conversations import story
-from tests.support.paused_program import THREAD, answers, build, threads_of
+from tests.support.paused_program import THREAD, answers, build
+from tests.support.places import PLACES, Place, make_place, marked, on
 
 Journals = Callable[..., RunJournal]
 
@@ -43,9 +44,9 @@ def places(graph: Any) -> list[str]:
 class Paused:
     """Another process, suspended in the middle of a run."""
 
-    def __init__(self, db: Path, how: str, durability: str, lease: float = 0.6) -> None:
+    def __init__(self, home: str, how: str, durability: str, lease: float = 0.6) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.paused_program", str(db), how, durability, str(lease)],
+            [sys.executable, "-m", "tests.support.paused_program", home, how, durability, str(lease)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -65,11 +66,11 @@ class Paused:
 
 
 @pytest.fixture
-def paused(db: Path) -> Iterator[Callable[..., Paused]]:
+def paused(place: Place) -> Iterator[Callable[..., Paused]]:
     opened: list[Paused] = []
 
     def start(*args: Any) -> Paused:
-        opened.append(Paused(db, *args))
+        opened.append(Paused(place.home, *args))
         return opened[-1]
 
     yield start
@@ -88,14 +89,15 @@ def paused(db: Path) -> Iterator[Callable[..., Paused]]:
         ("handler, await", "exit"),
     ],
 )
+@on(*PLACES, storm=["redis"])
 def test_who_was_paused_for_too_long_writes_no_checkpoint(
-    how: str, durability: str, db: Path, journals: Journals, paused: Callable[..., Paused]
+    how: str, durability: str, place: Place, journals: Journals, paused: Callable[..., Paused]
 ) -> None:
     """A process that was suspended beyond its lease writes no checkpoint, so the conversation that has continued keeps
     everything."""
     one = paused(how, durability)
     journal = journals()
-    with threads_of(db) as saver:
+    with place.saver() as saver:
         graph = attach(build(answers, saver), journal)
         one.pause()
         until(lambda: journal.recover(graph, adopt=True))
@@ -122,10 +124,13 @@ class Without(FaultyStore):
         return super().__getattr__(name)
 
 
-@pytest.fixture(params=["sqlite", "memory", "without the verb"])
-def store(request: pytest.FixtureRequest, db: Path) -> Store:
-    inner = open_store(":memory:" if request.param == "memory" else db)
-    return Without(inner) if "without" in request.param else inner
+@pytest.fixture(params=["sqlite", "memory", "without the verb", *marked(PLACES[1:], slow=PLACES)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    place = make_place(tmp_path, request.param if request.param in PLACES else "sqlite")
+    inner = open_store(":memory:" if request.param == "memory" else place.journal)
+    yield Without(inner) if "without" in request.param else inner
+    inner.close()
+    place.drop()
 
 
 @pytest.fixture

@@ -31,7 +31,9 @@ from tests.support.attached import cancelled, handlers, warnings_of
 from tests.support.command_line import run as command
 from tests.support.conversations import Gate
 from tests.support.left_runs import Journals, begin, leave, words_of
+from tests.support.places import PLACES, Place, in_places, on
 
+place = in_places(*PLACES, slow=["redis"])
 PATIENCE = 30.0
 OTHER: Any = {"configurable": {"thread_id": "u"}}
 CUT = {"status": "interrupted", "cause": "stop", "settled": False}
@@ -522,8 +524,9 @@ def _roots(journal: RunJournal) -> list[Any]:
 # --- what is said -------------------------------------------------------------------------------------------------------
 
 
+@on("sqlite")
 def test_the_command_line_says_which_runs_are_left(
-    journals: Journals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journals: Journals, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command prints a line for each run that is left, names the run that comes first, and exits with the code for work
     left."""
@@ -533,7 +536,7 @@ def test_the_command_line_says_which_runs_are_left(
     (tmp_path / "app_in_order.py").write_text("from tests.settle.test_order import graph_of\n\ngraph = graph_of()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    done = command("recover", "--graph", "app_in_order:graph", "--journal", str(core_of(other).store.path), "--json")
+    done = command("recover", "--graph", "app_in_order:graph", "--journal", place.journal, "--json")
     [told] = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.exit_code, told["run_id"], told["outcome"]) == (1, "new", "held")
     assert "run old is older" in told["reason"]

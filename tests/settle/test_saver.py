@@ -867,7 +867,7 @@ def test_a_loop_that_ends_takes_writes_along_that_do_not_end(
     assert "its event loop ended before the write did" in caplog.text
 
 
-@pytest.mark.parametrize("where", ["flush", "write"])
+@pytest.mark.parametrize("where", ["start", "flush", "write"])
 def test_a_loop_that_shuts_down_completes_its_writes(
     where: str, journal: RunJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -880,18 +880,23 @@ def test_a_loop_that_shuts_down_completes_its_writes(
     held.gates[1].set()
     flushing = asyncio.Event()
 
-    async def aflush(self: JournalSaver, config: Any) -> None:
+    async def aflush(self: JournalSaver, config: Any, is_awaited: Any) -> None:
         if where == "flush" and not flushing.is_set():
             held.gates[0].set()
             flushing.set()
             await asyncio.Event().wait()
-        await flush(self, config)
+        await flush(self, config, is_awaited)
 
     async def main() -> None:
         saver = JournalSaver(held, journal)
         write = asyncio.create_task(begin(saver))
-        await (flushing if where == "flush" else held.begun[0]).wait()
+        if where == "start":
+            await asyncio.sleep(0)  # the saver has made the task of the write, which has taken no step
+            held.gates[0].set()
+        else:
+            await (flushing if where == "flush" else held.begun[0]).wait()
         assert not write.done()
+        assert held.begun[0].is_set() == (where == "write")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(JournalSaver, "_aflush", aflush)

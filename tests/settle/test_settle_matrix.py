@@ -13,7 +13,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -24,7 +24,6 @@ from uuid import uuid4
 import anyio
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import GraphRecursionError
 
 from langchain_runjournal import RunJournal, attach
@@ -46,10 +45,14 @@ from tests.support.conversations import (
     tools_of,
     until_said,
 )
+from tests.support.places import Place as Kept
+from tests.support.places import make_place, open_threads
 
 KINDS = ("agent", "middleware", "by hand", "deep agent")
 SYNC_KINDS = ("sync agent", "sync by hand")
-SAVERS = ("memory", "sqlite")
+POSTGRES = {"postgres": "connection", "postgres pool": "pool", "postgres pipeline": "pipeline"}
+"""The checkpointers on Postgres, each with the way in which it gets its connections. Their journal is there, too."""
+SAVERS = ("memory", "sqlite", *POSTGRES)
 DURABILITIES = ("sync", "async", "exit")
 IS_3_10 = sys.version_info < (3, 11)
 UNHEARD = (
@@ -123,13 +126,27 @@ ENDINGS = {
     "cancelled while it holds": Ending(LEFT, asyncio.CancelledError, tuple(place for place in PLACES if "between" in place)),
     "garbage": Ending(LEFT, None, tuple(place for place in PLACES if "between" in place), early=True),
 }
+
+
+def marked(cells: Iterable[tuple[str, ...]]) -> list[Any]:
+    """Mark the cells on Postgres as slow. CI runs each of them with one of the three ways to connect, in turns."""
+    count, found = itertools.count(), []
+    for cell in cells:
+        others = [saver for saver in POSTGRES if saver in cell]
+        marks = [pytest.mark.slow] if others else []
+        if others and next(count) // len(POSTGRES) % len(POSTGRES) != list(POSTGRES).index(others[0]):
+            marks.append(pytest.mark.storm)
+        found.append(pytest.param(*cell, marks=marks))
+    return found
+
+
 CELLS = [
-    (kind, saver, durability, place, ending)
+    (kind, durability, ending, place, saver)
     for kind in KINDS
-    for saver in SAVERS
     for durability in DURABILITIES
     for ending, about in ENDINGS.items()
     for place in about.places
+    for saver in SAVERS
 ]
 
 # --- a cell -----------------------------------------------------------------------------------------------------------
@@ -165,7 +182,7 @@ class Conversation:
 
     @contextlib.asynccontextmanager
     async def graph(self) -> AsyncIterator[Any]:
-        async with open_saver(self.memory, self.path if self.saver == "sqlite" else None) as saver:
+        async with open_saver(self.memory, self.path, POSTGRES.get(self.saver, "")) as saver:
             yield attach(build(self.kind, self.model, tools_of(self.gate), saver), self.journal)
 
     def config(self, run_id: str | None = None) -> Any:
@@ -325,11 +342,39 @@ class Conversation:
 
 
 @pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunJournal]:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], tuple[Kept, RunJournal]]]:
+    """Opens a place of a kind, and its journal, for all tests of this module."""
     with contextlib.suppress(ImportError):
         import deepagents  # noqa: F401
-    with RunJournal(tmp_path_factory.mktemp("journal") / "runs.db") as journal:
-        yield journal
+    found: dict[str, tuple[Kept, RunJournal]] = {}
+
+    def open_place(kind: str) -> tuple[Kept, RunJournal]:
+        if kind not in found:
+            place = make_place(tmp_path_factory.mktemp(kind), kind)
+            found[kind] = place, place.open()
+        return found[kind]
+
+    yield open_place
+    for place, journal in found.values():
+        journal.close()
+        place.drop()
+
+
+@pytest.fixture
+def place_of_cell(request: pytest.FixtureRequest, opened: Callable[[str], tuple[Kept, RunJournal]]) -> Any:
+    is_far = request.node.callspec.params.get("saver") in POSTGRES
+    return opened("postgres" if is_far else "sqlite")
+
+
+@pytest.fixture
+def journal(place_of_cell: tuple[Kept, RunJournal]) -> RunJournal:
+    return place_of_cell[1]
+
+
+@pytest.fixture
+def path(place_of_cell: tuple[Kept, RunJournal], saver: str) -> str | None:
+    """The path or the URL of the checkpointer."""
+    return {"memory": None, "sqlite": ":memory:"}.get(saver, place_of_cell[0].threads)
 
 
 @pytest.fixture(autouse=True)
@@ -344,8 +389,10 @@ def frozen() -> Iterator[None]:
 @pytest.mark.guarantee(
     "history", "user's message", "finished tools", "unfinished tools", "partial answer", "nothing pending", "every ending"
 )
-@pytest.mark.parametrize(("kind", "saver", "durability", "place", "ending"), CELLS)
-def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durability: str, place: str, ending: str) -> None:
+@pytest.mark.parametrize(("kind", "durability", "ending", "place", "saver"), marked(CELLS))
+def test_cell(
+    journal: RunJournal, path: str | None, tmp_path: Path, kind: str, saver: str, durability: str, place: str, ending: str
+) -> None:
     """However a turn is cut off, its thread is valid afterwards, and the next turn finds everything."""
     if kind == "deep agent":
         pytest.importorskip("deepagents", reason="needs Python 3.11")
@@ -355,10 +402,10 @@ def test_cell(journal: RunJournal, tmp_path: Path, kind: str, saver: str, durabi
         pytest.skip(UNHEARD)
     if not IS_3_10 and ending == "wait_for":
         pytest.skip("the same as asyncio.timeout")
-    conversation = Conversation(journal, kind, saver, durability, place, ending, ":memory:" if saver == "sqlite" else None)
+    conversation = Conversation(journal, kind, saver, durability, place, ending, path)
     with nothing_is_wrong():
         if ending == "KeyboardInterrupt":
-            conversation.path = str(tmp_path / "threads.db")
+            conversation.path = str(tmp_path / "threads.db") if saver == "sqlite" else path
             interrupted(conversation)
         else:
             asyncio.run(conversation.whole())
@@ -493,14 +540,13 @@ def call_of(line: str) -> str:
     return line.partition("(")[2].partition(")")[0] if line[0] == "T" else ""
 
 
-@pytest.mark.parametrize("ending", SYNC_ENDINGS)
-@pytest.mark.parametrize("durability", DURABILITIES)
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", SYNC_KINDS)
-def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: str, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "durability", "ending", "saver"), marked(itertools.product(SYNC_KINDS, DURABILITIES, SYNC_ENDINGS, SAVERS))
+)
+def test_without_a_loop(journal: RunJournal, path: str | None, kind: str, saver: str, durability: str, ending: str) -> None:
     """The same holds for graphs that are called without a loop, where everything is done on the calling thread."""
     with contextlib.ExitStack() as stack, nothing_is_wrong():
-        keeps = InMemorySaver() if saver == "memory" else stack.enter_context(SqliteSaver.from_conn_string(":memory:"))
+        keeps = InMemorySaver() if path is None else stack.enter_context(open_threads(path, POSTGRES.get(saver, "")))
         Blocking(journal, kind, keeps, durability, ending).converse()
     assert all(run.ended and run.settled for run in journal.runs(limit=None))
 
@@ -509,10 +555,8 @@ def test_without_a_loop(journal: RunJournal, kind: str, saver: str, durability: 
 
 
 @pytest.mark.guarantee("every ending")
-@pytest.mark.parametrize("durability", DURABILITIES)
-@pytest.mark.parametrize("saver", SAVERS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_recursion_limit(journal: RunJournal, kind: str, saver: str, durability: str) -> None:
+@pytest.mark.parametrize(("kind", "durability", "saver"), marked(itertools.product(KINDS, DURABILITIES, SAVERS)))
+def test_recursion_limit(journal: RunJournal, path: str | None, kind: str, saver: str, durability: str) -> None:
     """Wherever the recursion limit ends a turn, results of tools are kept, and unanswered requests get synthetic results."""
     if IS_3_10 and kind != "by hand":
         pytest.skip(UNHEARD)
@@ -521,7 +565,7 @@ def test_recursion_limit(journal: RunJournal, kind: str, saver: str, durability:
 
     async def converse(limit: int) -> str:
         model, observer = Recording(), Observer()
-        async with open_saver(InMemorySaver(), ":memory:" if saver == "sqlite" else None) as keeps:
+        async with open_saver(InMemorySaver(), path, POSTGRES.get(saver, "")) as keeps:
             graph = attach(build(kind, model, tools_of(Gate()), keeps), journal)
             config: Any = {"configurable": {"thread_id": str(uuid4())}, "callbacks": [observer]}
             model.say(*(asks((f"c{turn}", "quick", {"x": turn})) for turn in range(9)))
@@ -556,13 +600,26 @@ def test_recursion_limit(journal: RunJournal, kind: str, saver: str, durability:
 
 SEEDS = range(int(os.environ.get("RUNJOURNAL_WILD_FROM", "0")), int(os.environ.get("RUNJOURNAL_WILD_TO", "40")))
 """The seeds of the wild conversations. For more of them, set RUNJOURNAL_WILD_TO=500."""
+
+
+def marked_wild() -> list[Any]:
+    """Return the seeds with the checkpointer that the seed chooses, and again on Postgres, a quarter of them in CI."""
+    on_postgres = [
+        pytest.param("postgres", seed, marks=[pytest.mark.slow, *([pytest.mark.storm] if seed % 4 else [])])
+        for seed in SEEDS
+    ]
+    return [*(("any", seed) for seed in SEEDS), *on_postgres]
+
+
 WILD_KINDS = ("by hand",) if IS_3_10 else ("agent", "middleware", "by hand")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_wild_conversation(journal: RunJournal, seed: int) -> None:
+@pytest.mark.parametrize(("saver", "seed"), marked_wild())
+def test_wild_conversation(journal: RunJournal, path: str | None, saver: str, seed: int) -> None:
     """Whatever happens at whatever moment of a conversation, no message is lost, and each request has its result."""
     wild = Wild(journal, seed, WILD_KINDS)
+    if saver in POSTGRES:
+        wild.path = path
     try:
         with nothing_is_wrong():
             asyncio.run(wild.converse())

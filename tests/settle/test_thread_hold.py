@@ -28,7 +28,9 @@ from tests.support.agents import words
 from tests.support.attached import cancelled, warnings_of
 from tests.support.conversations import Gate
 from tests.support.left_runs import Journals, begin, words_of
+from tests.support.places import PLACES, in_places, on
 
+place = in_places(*PLACES, slow=["redis"])
 NAME = f"{os.getpid()} t"
 """The name of the thread in the store. The checkpointer is in memory, so the name includes the process id."""
 WHOLE = [*words_of("old"), "U next", "A fine"]
@@ -220,6 +222,24 @@ def test_a_message_waits_while_the_owner_of_a_run_settles_its_end(journals: Jour
     assert shown(asked.seen[0]) == WHOLE[:-1]
 
 
+def test_a_run_that_ends_between_two_questions_is_over(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner stores the end and releases the thread just before a message asks whether it settles."""
+    owner, here, asked = journals(), journals(), model(words("fine"))
+    begin(owner, "old")
+    hold, ask = held(owner), Settler.is_held_elsewhere
+
+    def ends(self: Settler, thread_id: str) -> bool:
+        if not owner.run("old").ended:
+            owner.append(Event(run_id="old", kind="run.end", data=CUT))
+            owner.flush()
+            hold.release()
+        return ask(self, thread_id)
+
+    monkeypatch.setattr(Settler, "is_held_elsewhere", ends)
+    attach(graph_of(asked), here).invoke(say("next"), THREAD)
+    assert shown(asked.seen[0]) == WHOLE[:-1]
+
+
 # --- the hold -----------------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +317,7 @@ def test_a_hold_that_is_taken_after_its_end_is_none(journals: Journals) -> None:
     assert core_of(journal).store.holder("t") is None  # type: ignore[attr-defined]
 
 
+@on("sqlite")
 @pytest.mark.parametrize("held_by_another", [True, False])
 def test_a_store_that_cannot_be_written_is_read(held_by_another: bool, journals: Journals) -> None:
     """With a locked store, a settlement reads the holder, and waits only for another living one."""

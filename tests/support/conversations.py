@@ -36,13 +36,13 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from pydantic import Field
 
 from langchain_runjournal import RunJournal, attach, errors, is_partial, is_synthetic
 from tests.support.agents import Scripted
+from tests.support.places import aopen_threads, is_of_pool
 
 PATIENCE = 30.0
 """The seconds to wait for something that happens at once, unless something is broken."""
@@ -105,9 +105,9 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def the_rest() -> None:
-    """Let all running work come to its end, so that the loop is not closed before."""
+    """Let all running work come to its end, so that the loop is not closed before. The workers of an open pool stay."""
     gc.collect()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
+    others = {task for task in asyncio.all_tasks() - {asyncio.current_task()} if not is_of_pool(task)}
     if others:
         await asyncio.wait(others, timeout=PATIENCE)
 
@@ -320,9 +320,9 @@ async def _given(saver: BaseCheckpointSaver[Any]) -> AsyncIterator[BaseCheckpoin
     yield saver
 
 
-def open_saver(memory: Any, path: str | None) -> AbstractAsyncContextManager[Any]:
-    """Open the checkpointer in memory, or one on a file."""
-    return _given(memory) if path is None else AsyncSqliteSaver.from_conn_string(path)
+def open_saver(memory: Any, path: str | None, way: str = "connection") -> AbstractAsyncContextManager[Any]:
+    """Open the checkpointer in memory, or one on a file or a Postgres database."""
+    return _given(memory) if path is None else aopen_threads(path, way)
 
 
 class Observer(BaseCallbackHandler):
@@ -360,6 +360,10 @@ WILD_ENDINGS = (
 
 class Broken(Exception):
     """The exception that a model, a tool or a consumer raises when its time has come."""
+
+
+_NOT_BY_TICK = ("none", "aclose", "drop", "drop and collect")
+"""The endings that come with a chunk, or not at all."""
 
 
 class Turn:
@@ -428,11 +432,16 @@ class Turn:
         if of_loop != (self.by_loop and self.ending != "error") or self.struck:
             return
         self.count += 1
-        if self.count >= self.at and self.ending not in ("none", "aclose", "drop", "drop and collect"):
+        if self.count >= self.at and self.ending not in _NOT_BY_TICK:
             self.note()
             if self.ending == "error":
                 raise Broken
             self.strike()
+
+    def needs_loop(self) -> bool:
+        """Whether ticks of the loop still change anything. A clock that goes on keeps a core busy for nothing."""
+        may_strike = self.by_loop and not self.struck and self.ending not in ("error", *_NOT_BY_TICK)
+        return may_strike or self.loops < self.late_at
 
     def note(self) -> None:
         """Note that the turn ends here."""
@@ -628,7 +637,7 @@ class Wild:
         del task
 
     async def clock(self, turn: Turn) -> None:
-        while True:
+        while turn.needs_loop():
             turn.tick(of_loop=True)
             await asyncio.sleep(0)
 

@@ -1,6 +1,6 @@
 """A program that is stopped (SIGSTOP) in the middle of a run, for longer than its lease, and then continues.
 
-python -m tests.support.paused_program DB HOW DURABILITY LEASE
+python -m tests.support.paused_program HOME HOW DURABILITY LEASE
 
 It prints "working" in its node, waits there for a line, and prints at last how its run has ended.
 """
@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import JournalCallbackHandler, JournalSaver, RunJournal, attach
 from langchain_runjournal.journal import ownership as _ownership
+from tests.support.places import Place, place_of
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
@@ -40,16 +39,12 @@ def build(node: Any, saver: Any) -> Any:
     return builder.compile(checkpointer=saver, name="paused")
 
 
-def threads_of(db: Path) -> Any:
-    return SqliteSaver.from_conn_string(f"{db}.threads")
-
-
 @asynccontextmanager
-async def both(db: Path, journal: RunJournal, how: str, durability: str) -> Any:
+async def both(place: Place, journal: RunJournal, how: str, durability: str) -> Any:
     """Return the graph, and the config of its call."""
     config = {**THREAD}
-    async with AsyncSqliteSaver.from_conn_string(f"{db}.threads") as later:
-        with threads_of(db) as now:
+    async with place.asaver() as later:
+        with place.saver() as now:
             inner = now if "sync" in how else later
             saver = JournalSaver(inner, journal)
 
@@ -70,11 +65,12 @@ async def both(db: Path, journal: RunJournal, how: str, durability: str) -> Any:
             yield graph, config
 
 
-async def main(db: Path, how: str, durability: Any, lease: float) -> None:
+async def main(home: Path, how: str, durability: Any, lease: float) -> None:
     # As in a container of its own: its pid means nothing to other processes.
     _ownership.this_place = functools.cache(lambda: "elsewhere")
-    journal = RunJournal(db, lease=lease)
-    async with both(db, journal, how, durability) as (graph, config):
+    place = place_of(home)
+    journal = place.open(lease=lease)
+    async with both(place, journal, how, durability) as (graph, config):
         given = {"messages": [HumanMessage("first", id="m1")]}
         try:
             if "sync" in how:

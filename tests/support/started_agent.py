@@ -35,6 +35,7 @@ from tests.support.conversations import (
     the_rest,
     tools_of,
 )
+from tests.support.places import place_of
 
 # On Python 3.10, the node of `create_agent` does not pass its config on, so LangChain reports its model calls to no handler.
 KINDS = ("by hand",) if sys.version_info < (3, 11) else ("agent", "by hand")
@@ -99,6 +100,14 @@ class Talk:
         await asyncio.wait_for(self.gate.reached.wait(), PATIENCE)
         return handle
 
+    async def start_claimed_by(self, other: RunJournal) -> RunHandle:
+        """Start a run that another journal claims while its model speaks. The model would never end."""
+        handle = await self.start_held(*words("three ") * 3, asyncio.Event().wait)
+        await self.journal.aflush()
+        assert core_of(other).store.claim(handle.run_id, other.owner_id, 1)
+        self.gate.open()
+        return handle
+
     async def thread(self, thread: str = "t") -> list[str]:
         """Return the messages of the thread. Check that no task is left to run there."""
         state = await self.agent.aget_state(on(thread))
@@ -131,8 +140,9 @@ async def talking(
     **options: Any,
 ) -> AsyncIterator[Talk]:
     """Yield an agent for conversations. Afterwards, the journal holds nothing in memory."""
-    path = None if saver == "memory" else str(tmp_path / "threads.db")
-    async with open_saver(InMemorySaver(), path) as opened, RunJournal(tmp_path / "runs.db", **options) as journal:
+    place = place_of(tmp_path)
+    path = None if saver == "memory" else place.threads
+    async with open_saver(InMemorySaver(), path) as opened, place.open(**options) as journal:
         talk = Talk(journal, opened, kind, tools=tools or [], model=model or Recording())
         try:
             yield talk

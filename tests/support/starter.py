@@ -24,7 +24,6 @@ from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -33,6 +32,7 @@ from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.runs.admission import lines_of
 from tests.support.agents import Scripted
 from tests.support.conversations import story
+from tests.support.places import place_of
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds, for work that takes a few at most
@@ -44,7 +44,7 @@ class Failed(Exception):
     """The exception that another process has raised while it did what it was asked to do."""
 
     def __init__(self, error: str, **values: Any) -> None:
-        super().__init__(error)
+        super().__init__(f"{error}: {values.get('said', '')}")
         self.error = error
         self.run_id = values.get("run_id")
 
@@ -52,12 +52,12 @@ class Failed(Exception):
 class Process:
     """Another process with a `Starter`, as the asking process sees it."""
 
-    def __init__(self, home: Path) -> None:
-        command = [sys.executable, "-m", "tests.support.starter", str(home)]
+    def __init__(self, home: Path, command: list[str] | None = None, env: dict[str, str] | None = None) -> None:
+        command = command or [sys.executable, "-m", "tests.support.starter", str(home)]
         # A file, so that a process that logs much does not have to wait for a reader.
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._said, "text": True}
-        self.process = subprocess.Popen(command, cwd=ROOT, **pipes)
+        self.process = subprocess.Popen(command, cwd=ROOT, env=env, **pipes)
         self._numbers = count()
         self._answers: dict[int, concurrent.futures.Future[Any]] = {}
         self._reader = threading.Thread(target=self._read)
@@ -216,10 +216,7 @@ def _shown(run: Run) -> Any:
 async def main(home: Path) -> None:
     lines: asyncio.StreamReader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    async with (
-        AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver,
-        RunJournal(home / "runs.db") as journal,
-    ):
+    async with place_of(home).asaver() as saver, place_of(home).open() as journal:
         starter = Starter(saver, journal)
         tasks = set()
 
