@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from .. import __version__
-from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreNotWritable
+from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreFailed, StoreNotWritable
 from .commands.check import check
 from .commands.delete import delete
 from .commands.demo import demo
@@ -58,6 +58,7 @@ class Commands(click.Group):
         try:
             code = super().invoke(ctx)
             settings.output.report_damage()
+            settings.output.report_outage()
             sys.stdout.flush()
         except BrokenPipeError:
             return _SIGPIPE  # here rather than in main(): click would exit with 1
@@ -68,6 +69,8 @@ class Commands(click.Group):
                 raise
             settings.output.has_reported_damage |= isinstance(exc, StoreCorrupt)
             settings.output.report_damage()
+            if not isinstance(exc, StoreFailed) and not isinstance(exc.__cause__, StoreFailed):
+                settings.output.report_outage()
             return _complain(_text(exc))
         finally:
             logger.removeHandler(handler)

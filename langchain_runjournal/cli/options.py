@@ -11,10 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from ..common.masked_urls import masked
 from ..common.wording import plural
 from ..errors import UnknownStore
 from ..journal.run_journal import RunJournal
-from ..stores import path_of
+from ..stores import exists, is_on_server, path_of
 from .output import Output
 
 DEFAULT: Final = "runs.db"
@@ -72,14 +73,19 @@ class Settings:
         url = given or DEFAULT
         if url.strip() == ":memory:":
             raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
+        what_to_do = "Give the path or the URL of one with --journal, or set RUNJOURNAL_URL."
         try:
+            if is_on_server(url):
+                if not exists(url, busy_timeout=self.values.get("busy_timeout")):
+                    restore = "If it held one before, restore that from a backup."
+                    raise CommandFailed(f"{masked(url)} holds no journal. {what_to_do} {restore}")
+                return str(url)
             path = path_of(url)
         except UnknownStore as exc:
-            instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db"
-            raise click.UsageError(f"{url!r} names no journal: {exc.reason}. {instead}") from exc
+            instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db or postgresql://host/db"
+            raise click.UsageError(f"{exc.url!r} names no journal: {exc.reason}. {instead}") from exc
         if path.is_dir():
             raise CommandFailed(f"{path} is a directory. Give the path of a journal in it, for example {path / DEFAULT}.")
-        what_to_do = "Give the path of one with --journal, or set RUNJOURNAL_URL."
         if not path.exists():
             where = "" if given else f" in {Path.cwd()}"
             raise CommandFailed(f"The journal {path} does not exist{where}. {what_to_do}")
@@ -126,7 +132,8 @@ _COMMON: Final = (
         "--journal",
         metavar="PATH_OR_URL",
         envvar="RUNJOURNAL_URL",
-        help=f"The journal. Without it: {DEFAULT} in the current directory.",
+        help=f"The journal. Without it: {DEFAULT} in the current directory. Give a URL with a password in the variable,"
+        " because other users see the command line.",
     ),
     _common(
         "--json/--no-json",

@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..errors import StoreCorrupt
+from ..errors import StoreCorrupt, StoreFailed
 from .terminal_text import one_line, to_json
 
 _NARROWEST: Final = 40
@@ -33,6 +34,8 @@ class Output:
         self.damage: list[str] = []
         """Logged damage of the journal, printed at the end unless the command has reported it itself."""
         self.has_reported_damage = False
+        self.outage: list[str] = []
+        """Logged failures of the store, printed at the end unless the command fails because of them."""
 
     @property
     def as_json(self) -> bool:
@@ -78,6 +81,11 @@ class Output:
         for text in () if self.has_reported_damage else self.damage:
             self.fault(text)
 
+    def report_outage(self) -> None:
+        """Print the failures of the store that were logged."""
+        while self.outage:
+            self.warn(self.outage.pop(0))
+
     def row(self, *cells: str) -> None:
         """Print a line of data for people."""
         self.out.print(Text("  ".join(one_line(cell) for cell in cells if cell)), soft_wrap=True)
@@ -110,7 +118,10 @@ class Output:
 
 
 class LogLines(logging.Handler):
-    """A log handler that prints each warning of the package as one line on stderr."""
+    """A log handler that prints each warning of the package as one line on stderr; a failure of the store at the end.
+
+    A warning about the store itself (`record.of_the_store`) is true for every command: only `runjournal check` prints it.
+    """
 
     def __init__(self, output: Output) -> None:
         super().__init__(logging.WARNING)
@@ -118,6 +129,8 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record; keep one about damage for the end of the command."""
+        if getattr(record, "of_the_store", False) and click.get_current_context().info_name != "check":
+            return
         text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, StoreCorrupt):
@@ -126,7 +139,12 @@ class LogLines(logging.Handler):
             return
         if error is not None:
             text += f" ({error})"
-        self._output.warn(f"{record.levelname.lower()}: {text}")
+        text = f"{record.levelname.lower()}: {text}"
+        values = record.args if isinstance(record.args, tuple) else ()
+        if any(isinstance(value, StoreFailed) for value in (error, *values)):
+            self._output.outage.append(text)  # not yet: the command may raise the same error itself
+        else:
+            self._output.warn(text)
 
 
 class _Console(Console):

@@ -15,7 +15,7 @@ from ..common.text import is_utf8
 from ..common.wording import plural
 from ..errors import RunJournalError, RunNotFound
 from ..events import Event, Run, RunStatus
-from ..journal.check import GapFinder, read_on
+from ..journal.check import GapFinder, how_to_end, read_on
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from .options import CommandFailed, Settings
@@ -131,10 +131,14 @@ def owner_and_process(journal: RunJournal, run: Run) -> tuple[OwnerState, int | 
     """Return the state of a run's owner, and the number of its process."""
     if run.ended or run.status == RunStatus.PAUSED:
         return "nobody", None
-    owner = next((owner for owner in core_of(journal).store.owners() if owner.owner_id == run.owner), None)
-    if owner is None:
-        return "gone", None
-    return core_of(journal).dead_owners.verdict(owner), owner.pid
+    dead_owners = core_of(journal).dead_owners
+    owner = dead_owners.owner(run.owner)
+    return ("gone", None) if owner is None else (dead_owners.verdict(owner), owner.pid)
+
+
+def owner_is_dead(run: Run, more: str = "") -> str:
+    """Return that the owner of a run is dead, and what ends the run. `more`: sentences in between."""
+    return f"The owner of run {run.run_id} is dead: its process ended, or lost its lease.{more} {how_to_end(run)}."
 
 
 def events_of(output: Output, journal: RunJournal, run: Run) -> Iterator[Event]:

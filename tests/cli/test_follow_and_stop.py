@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from langchain_runjournal import Event, RunJournal
 from tests.support.command_line import (
     STOPPED,
@@ -24,7 +26,13 @@ def test_follow_of_what_is_over(journal: Path) -> None:
     assert data("follow", STOPPED) == events
     assert data("follow", STOPPED, "--after", "5") == events[5:]
     assert data("follow", STOPPED, "--after", "999") == []
-    assert run("follow", STOPPED, "--after", "999").stderr == ""
+    beyond = run("follow", STOPPED, "--after", "999")
+    last = len(events)
+    assert (beyond.exit_code, beyond.stderr) == (
+        0,
+        f"runjournal: run {STOPPED} has ended with event {last}; nothing follows event 999\n",
+    )
+    assert run("follow", STOPPED, "--after", str(last)).stderr == ""
     done = run("follow", STOPPED, "--no-json")
     assert done.stdout == "Let me look.\nIt is sunny\n"
     for line in ("human: How is Rome?", "→ weather", "← weather", "cut off: stop", "run interrupted (stop)"):
@@ -77,3 +85,18 @@ def test_stop_without_waiting_asks(here: Path) -> None:
         assert data("stop", "r1", "--no-wait", "--cause", "shutdown")[0]["stop"] == "shutdown"
         assert owner.run("r1").stop == "shutdown"
         assert "has not ended within 0.05 s" in complaint("stop", "r1", "--timeout", "0.05")
+
+
+@pytest.mark.parametrize("command", ["follow", "stop"])
+def test_a_dead_owner_and_what_ends_its_run(here: Path, command: str) -> None:
+    """The advice is the one of `check`: a run of a graph needs its graph, and any other run needs none."""
+    with RunJournal(here / "runs.db") as owner:
+        write(owner, "ours", "running")
+        write(owner, "graphs", "running", graph="agent")
+    hints = {one["run_id"]: one["hint"] for one in data("check", exit_code=1) if one["what"] == "abandoned"}
+    assert "recover --graph module:attribute" in hints["graphs"]
+    assert "--graph" not in hints["ours"]
+    for run_id, hint in hints.items():
+        done = run(command, run_id)
+        assert done.exit_code == 1
+        assert f"is dead: its process ended, or lost its lease. {hint}." in done.stderr

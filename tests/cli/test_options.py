@@ -76,7 +76,7 @@ def test_what_is_not_a_journal_is_reported(here: Path) -> None:
     assert "is not a SQLite database" in complaint("--journal", "notes.txt", "list")
     assert "--journal" in complaint("--journal", "app.db", "list")
     assert "for example" not in complaint("--journal", "app.db", "list")
-    for url in ("redis://x", "sqlite://runs.db"):
+    for url in ("mysql://x", "sqlite://runs.db"):
         for said in (complaint("--journal", url, "list", code=2), complaint("list", code=2, env={"RUNJOURNAL_URL": url})):
             assert "names no journal" in said
             assert ":memory:" not in said

@@ -205,9 +205,17 @@ def test_a_full_place_for_complaints_changes_no_exit_code(home: Path) -> None:
         assert done.returncode == code, args
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("args", [["list"], ["demo", "--directory", "demo"]])
-def test_a_closed_stream_is_an_empty_one(home: Path, closed: str, args: list[str]) -> None:
+DEMO = ["demo", "--directory", "demo"]  # it takes fifteen seconds
+
+
+@pytest.mark.parametrize(
+    ("args", "closed"),
+    [
+        *((["list"], closed) for closed in (">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-")),
+        *(pytest.param(DEMO, closed, marks=pytest.mark.slow) for closed in (">&-", "<&- >&- 2>&-")),
+    ],
+)
+def test_a_closed_stream_is_an_empty_one(home: Path, args: list[str], closed: str) -> None:
     """A daemon may start its children so: the command works, and exits with 0."""
     there = "" if "<" in closed else "</dev/null"
     command = f"{shlex.join([*COMMAND, *args])} {closed} {there}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from ...errors import StoreFailed
 from ..event_printer import EventPrinter, JsonPrinter, TextPrinter
 from ..options import CommandFailed, Settings, common, option
 from ..run_follower import RunFollower
-from ..run_lookup import RunId, find_run, report_missing
+from ..run_lookup import RunId, find_run, owner_is_dead, report_missing
 
 _EPILOG = """\b
 Examples:
@@ -44,6 +45,9 @@ def follow(settings: Settings, run: str, after: int) -> int:
             output.end_line()
             output.note(f"stopped following; the run continues. Follow it again with: {again} {follower.after}")
             return 130
+        except StoreFailed as exc:
+            printer.close()
+            raise CommandFailed(f"{exc} Follow the run again with: {again} {follower.after}") from exc
         printer.close()
         report_missing(output, found.run_id, *follower.missing())
         match follower.outcome:
@@ -52,10 +56,9 @@ def follow(settings: Settings, run: str, after: int) -> int:
             case "abandoned":
                 last = follower.run.last_seq
                 beyond = f" It ends at {last}, and has nothing after {after}." if after > last else ""
-                raise CommandFailed(
-                    f"The owner of run {found.run_id} is dead: its process ended, or lost its lease.{beyond} End the run "
-                    f"with `runjournal recover`, then follow it with: {again} {min(follower.after, last)}"
-                )
+                to_do = owner_is_dead(follower.run, beyond)
+                raise CommandFailed(f"{to_do} Then follow it with: {again} {min(follower.after, last)}")
             case _:
-                pass
+                if after > (last := follower.run.last_seq):
+                    output.note(f"run {found.run_id} has ended with event {last}; nothing follows event {after}")
     return 0

@@ -9,7 +9,7 @@ from ...events import CAUSES, Cause, Run, RunStatus
 from ...journal.run_journal import RunJournal
 from ..options import CommandFailed, Settings, common, option, timeout_option
 from ..output import Output
-from ..run_lookup import RunId, find_run, owner_of, short_id
+from ..run_lookup import RunId, find_run, owner_is_dead, owner_of, short_id
 from ..terminal_text import run_data, standing
 
 _EPILOG = """\b
@@ -46,8 +46,7 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
             output.note("stopped waiting; the request stays")
             raise
         except RunAbandoned:
-            dead = f"The owner of run {name} is dead: its process ended, or lost its lease."
-            raise CommandFailed(f"{dead} Use `runjournal recover`.") from None
+            raise CommandFailed(owner_is_dead(before)) from None
         except StopTimeout:
             raise CommandFailed(
                 f"Run {name} has not ended within {timeout:g} s of the request. The request stays: wait longer with "
