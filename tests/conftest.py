@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from langchain_runjournal import RunJournal
+from tests.support.places import Place, make_place
+from tests.support.servers import ServerMissing
 
 # Whoever starts us in the background of a script has Ctrl-C ignored, and with us all processes that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give journals on servers, also those of processes that tests start, a state directory of their own for spools."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -36,18 +52,47 @@ def journal() -> Iterator[RunJournal]:
 
 
 @pytest.fixture
-def journals(db: Path) -> Iterator[Callable[..., RunJournal]]:
-    """Opens journals on one file, and closes those that are still open."""
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where the journal and the threads of a test are: files, unless the test says otherwise (`tests.support.places.on`)."""
+    kind = getattr(request, "param", "sqlite")
+    found = make_place(tmp_path, kind)
+    yield found
+    found.drop()
+
+
+@pytest.fixture
+def journals(place: Place) -> Iterator[Callable[..., RunJournal]]:
+    """Opens journals on one place, and closes those that are still open."""
     opened: list[RunJournal] = []
 
-    def open_journal(**options: object) -> RunJournal:
-        journal = RunJournal(options.pop("url", db), **options)
+    def open_journal(**options: Any) -> RunJournal:
+        journal = RunJournal(options.pop("url"), **options) if "url" in options else place.open(**options)
         opened.append(journal)
         return journal
 
     yield open_journal
     for journal in opened:
         journal.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    return (yield from _skipped_without_its_server())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    return (yield from _skipped_without_its_server())
+
+
+def _skipped_without_its_server() -> Generator[None, None, None]:
+    """Skip a test whose server is not installed. With CI=true it fails: there, these tests must run."""
+    try:
+        return (yield)
+    except ServerMissing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

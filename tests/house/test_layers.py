@@ -48,6 +48,7 @@ PURE = {
     "common.arguments",
     "common.binary",
     "common.json_text",
+    "common.masked_urls",
     "common.packed",
     "common.shared_values",
     "common.strict_json",
@@ -63,6 +64,10 @@ PURE = {
     "journal.follow_plan",
     "journal.spool_format",
     "settle.repair_plan",
+    "stores.postgres.batch",
+    "stores.postgres.names",
+    "stores.postgres.run_rows",
+    "stores.run_columns",
 }
 """Pure modules of rooms that are not pure as a whole."""
 IMPURE = {

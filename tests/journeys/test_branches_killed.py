@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langchain_runjournal import RunJournal, attach
+from langchain_runjournal import attach
 from tests.journeys.test_settle_crash import JOBS, Forker, die, serve
 from tests.settle.test_branches import DURABILITIES, SIX, TWO, asserted
 from tests.support.branches import KINDS, THREAD, UNHEARD, Cutter, Heard, Program, Shape
 from tests.support.conversations import nothing_is_wrong
+from tests.support.places import PLACES, make_place, marked, place_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
 
@@ -59,8 +59,7 @@ def killed_fan(home: Path, branches: str, kind: str, durability: Any, at: int) -
     """A run of a program that dies when its journal has been given so many events."""
 
     async def run() -> None:
-        path = str(home / "threads.db")
-        async with AsyncSqliteSaver.from_conn_string(path) as saver, RunJournal(home / "runs.db") as journal:
+        async with place_of(home).asaver() as saver, place_of(home).open() as journal:
             agent = attach(Program(Shape(BRANCHES[branches], kind), saver).graph, journal)
             Cutter(journal, at, die)
             config: Any = {**THREAD, "callbacks": [Writing(home)]}
@@ -75,9 +74,9 @@ JOBS[killed_fan.__name__] = killed_fan
 
 
 async def _recovered(home: Path, shape: Shape) -> None:
-    async with AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver:
+    async with place_of(home).asaver() as saver:
         program = Program(shape, saver)
-        async with RunJournal(home / "runs.db") as journal:
+        async with place_of(home).open() as journal:
             agent = attach(program.graph, journal)
             [killed] = await journal.aruns()
             outcomes = [one.outcome for one in await journal.arecover(agent)]
@@ -97,28 +96,37 @@ def forker() -> Iterator[Forker]:
     found.close()
 
 
-def killed_everywhere(forker: Forker, home: Path, branches: str, kind: str, durability: str, step: int) -> int:
+def killed_everywhere(
+    forker: Forker, home: Path, branches: str, kind: str, durability: str, step: int, where: str = "sqlite"
+) -> int:
     """Kill a program at every event that it has. Returns how many there are."""
     if kind == "agents" and UNHEARD:
         pytest.skip("create_agent hands on its callbacks only from Python 3.11 on")
     at = step
     while True:
-        place = home / str(at)
-        place.mkdir()
-        if not forker.run(killed_fan, place, branches=branches, kind=kind, durability=durability, at=at):
+        directory = home / str(at)
+        directory.mkdir()
+        place = make_place(directory, where)
+        if not forker.run(killed_fan, directory, branches=branches, kind=kind, durability=durability, at=at):
+            place.drop()
             return at
         try:
             with nothing_is_wrong():
-                asyncio.run(_recovered(place, Shape(BRANCHES[branches], kind)))
+                asyncio.run(_recovered(directory, Shape(BRANCHES[branches], kind)))
         except AssertionError as exc:
             raise AssertionError(f"killed at event {at} of {branches} {kind}, {durability}: {exc}") from exc
+        place.drop()
         at += step
 
 
 @pytest.mark.parametrize(("branches", "kind", "durability"), [("two", "agents", "async"), ("six", "sends", "exit")])
-def test_a_kill_at_some_events(branches: str, kind: str, durability: str, forker: Forker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", marked(PLACES, slow=["postgres"], storm=["redis"]))
+def test_a_kill_at_some_events(
+    where: str, branches: str, kind: str, durability: str, forker: Forker, tmp_path: Path
+) -> None:
     """What the killed run had shown and done is in the thread after `recover`."""
-    assert killed_everywhere(forker, tmp_path, branches, kind, durability, 7 if branches == "two" else 19) > 20
+    step = 7 if branches == "two" else 19
+    assert killed_everywhere(forker, tmp_path, branches, kind, durability, step, where) > 20
 
 
 @pytest.mark.storm
@@ -126,9 +134,13 @@ def test_a_kill_at_some_events(branches: str, kind: str, durability: str, forker
 @pytest.mark.parametrize("durability", DURABILITIES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("branches", BRANCHES)
-def test_a_kill_at_every_event(branches: str, kind: str, durability: str, forker: Forker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", PLACES)
+def test_a_kill_at_every_event(
+    where: str, branches: str, kind: str, durability: str, forker: Forker, tmp_path: Path
+) -> None:
     """The same at every event of two branches, and at every third of six."""
-    assert killed_everywhere(forker, tmp_path, branches, kind, durability, 1 if branches == "two" else 3) > 20
+    step = 1 if branches == "two" else 3
+    assert killed_everywhere(forker, tmp_path, branches, kind, durability, step, where) > 20
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores.sqlite import SqliteStore
 from langchain_runjournal.testing import numbered
 from tests.support.killed_writer import LEDGER, text_of
+from tests.support.places import PLACES, Place, on
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
 
@@ -36,12 +37,12 @@ OPEN = "import sys; from langchain_runjournal import RunJournal; RunJournal(sys.
 class Victim:
     """A writer in a process of its own, with the number of events that it had appended when it died."""
 
-    def __init__(self, db: Path, threads: int, rate: float) -> None:
-        self.ledger = db.with_name(f"ledger-{random.getrandbits(60):x}")
+    def __init__(self, place: Place, threads: int, rate: float) -> None:
+        self.ledger = Path(place.home, f"ledger-{random.getrandbits(60):x}")
         self.ledger.write_bytes(bytes(8 * threads))
         self.threads = threads
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.killed_writer", str(db), str(self.ledger), str(threads), str(rate)],
+            [sys.executable, "-m", "tests.support.killed_writer", place.journal, str(self.ledger), str(threads), str(rate)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,36 +79,38 @@ def check(journal: RunJournal, victim: Victim) -> int:
 
 @pytest.mark.guarantee("append", "flush")
 @pytest.mark.parametrize(("threads", "rate"), [(1, 200), (4, 200), (1, 0), (4, 0)])
-def test_killed_at_random_moments(db: Path, threads: int, rate: float) -> None:
-    """Twelve kills each make 48, and the tests below make two more."""
+@on(*PLACES)
+def test_killed_at_random_moments(place: Place, threads: int, rate: float) -> None:
+    """Twelve kills each make 48, and the tests below make two more. On a server, three kills each."""
     rng = random.Random(f"{threads} {rate}")
     victims = []
-    for _ in range(12):
-        victim = Victim(db, threads, rate)
+    for _ in range(12 if place.is_local else 3):
+        victim = Victim(place, threads, rate)
         victim.kill_after(rng.uniform(0, 0.25))
         victims.append(victim)
-        with RunJournal(db) as journal:
+        with place.open() as journal:
             assert check(journal, victim) > 0
             assert not any(report.problem for report in journal.recovered)
-    with RunJournal(db) as journal:
+    with place.open() as journal:
         for victim in victims:
             check(journal, victim)
         assert {run.status for run in journal.runs(limit=None)} == {"running"}
         assert all(journal.claim(run_id) for run_id in victims[-1].run_ids)
-    assert not list(db.parent.glob("*-spool-*"))
+    assert place.spools() == []
 
 
 @pytest.mark.guarantee("seen elsewhere")
 @pytest.mark.parametrize("rate", [200, 0])
-def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> None:
+@on(*PLACES, storm=["redis"])
+def test_nothing_that_a_follower_printed_is_missing(place: Place, rate: float) -> None:
     """A second process follows while the first one is killed: all that it printed is in the journal, word for word."""
     for seconds in (0.05, 0.3, 0.6):
-        victim = Victim(db, 1, rate)
-        with RunJournal(db) as journal:
+        victim = Victim(place, 1, rate)
+        with place.open() as journal:
             while not journal.runs(limit=1) or journal.runs(limit=1)[0].run_id != victim.run_ids[0]:
                 threading.Event().wait(0.005)
         follower = subprocess.Popen(
-            [sys.executable, "-c", FOLLOW, str(db), victim.run_ids[0]], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", FOLLOW, place.journal, victim.run_ids[0]], stdout=subprocess.PIPE, text=True
         )
         assert follower.stdout is not None
         assert follower.stdout.readline() == "ready\n"
@@ -115,7 +118,7 @@ def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> No
         collector = threading.Thread(target=lambda out=follower.stdout, lines=printed: lines.extend(out))
         collector.start()
         victim.kill_after(seconds)
-        with RunJournal(db) as journal:
+        with place.open() as journal:
             check(journal, victim)
             assert journal.claim(victim.run_ids[0])
             journal.append(Event(run_id=victim.run_ids[0], kind="llm.ai.delta", data={"text": "recovered"}))
@@ -129,14 +132,15 @@ def test_nothing_that_a_follower_printed_is_missing(db: Path, rate: float) -> No
 
 
 @pytest.mark.guarantee("killed process")
-def test_killed_again_while_it_recovers(db: Path) -> None:
+@on(*PLACES, storm=["redis"])
+def test_killed_again_while_it_recovers(place: Place) -> None:
     """The importing process is killed at random moments, again and again. The last one finds all events, once."""
     rng = random.Random(7)
-    for _ in range(3):
-        victim = Victim(db, 4, 0)
+    for _ in range(3 if place.is_local else 1):
+        victim = Victim(place, 4, 0)
         victim.kill_after(1.0)
         for _ in range(6):
-            helper = subprocess.Popen([sys.executable, "-c", OPEN, str(db)], stdout=subprocess.PIPE, text=True)
+            helper = subprocess.Popen([sys.executable, "-c", OPEN, place.journal], stdout=subprocess.PIPE, text=True)
             assert helper.stdout is not None
             reader = threading.Thread(target=helper.stdout.readline)
             reader.start()
@@ -145,32 +149,36 @@ def test_killed_again_while_it_recovers(db: Path) -> None:
             reader.join()
             helper.stdout.close()
             helper.wait()
-        with RunJournal(db) as journal:
+        with place.open() as journal:
             assert check(journal, victim) > 1_000
 
 
 @pytest.mark.guarantee("killed process")
-def test_several_recover_at_once(db: Path) -> None:
+@on(*PLACES)
+def test_several_recover_at_once(place: Place) -> None:
     """Four processes open the file of a dead one at the same time: all events are there, once."""
-    victim = Victim(db, 4, 0)
+    victim = Victim(place, 4, 0)
     victim.kill_after(1.0)
     helpers = [
-        subprocess.Popen([sys.executable, "-c", OPEN, str(db)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN, place.journal], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         for _ in range(4)
     ]
     assert [helper.communicate(timeout=100)[0].strip() for helper in helpers] == ["open"] * 4
-    with RunJournal(db) as journal:
+    with place.open() as journal:
         check(journal, victim)
-    assert not list(db.parent.glob("*-spool-*"))
+    assert place.spools() == []
 
 
-def test_two_processes_write_one_file_for_ten_seconds(db: Path) -> None:
+@on(*PLACES, storm=["redis"])
+def test_two_processes_write_one_journal_for_ten_seconds(place: Place) -> None:
     """The processes write different runs, as fast as a real program would: none fails, nothing is missing, and both see all
     runs."""
     code = """
 import sys, time
 from langchain_runjournal import RunJournal, Event
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + float(sys.argv[3])
 counts = {}
 with RunJournal(sys.argv[1]) as journal:
     number = 0
@@ -185,15 +193,17 @@ with RunJournal(sys.argv[1]) as journal:
         time.sleep(0.001)
 print(counts)
 """
+    seconds = "10" if place.is_local else "4"
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(db), name], stdout=subprocess.PIPE, text=True) for name in "ab"
+        subprocess.Popen([sys.executable, "-c", code, place.journal, name, seconds], stdout=subprocess.PIPE, text=True)
+        for name in "ab"
     ]
     outputs = [process.communicate(timeout=100)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    with RunJournal(db) as journal:
+    with place.open() as journal:
         for output in outputs:
             counts: dict[str, int] = eval(output)
-            assert sum(counts.values()) > 10_000
+            assert sum(counts.values()) > (10_000 if place.is_local else 1_000)
             for run_id, count in counts.items():
                 assert [event.seq for event in journal.read(run_id)] == list(range(1, count + 1))
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langchain_runjournal import Event, RunJournal, attach
+from langchain_runjournal import Event, attach
 from langchain_runjournal.journal.core import core_of
 from tests.journeys.test_settle_crash import JOBS, Forker, die, serve, until
 from tests.settle.test_settle import made_by_hand, model, say, shown
 from tests.support.agents import words
 from tests.support.left_runs import begin, leave, words_of
+from tests.support.places import PLACES, Place, make_place, on, place_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
 
@@ -38,7 +38,7 @@ class World:
     def __init__(self, home: Path, saver: Any) -> None:
         self.saver = saver
         self.asked = model(words("fine"))
-        self.journal = RunJournal(home / "runs.db", busy_timeout=30.0)
+        self.journal = place_of(home).open(busy_timeout=30.0)
         self.agent = attach(made_by_hand(self.asked, [], checkpointer=saver, name="agent"), self.journal)
 
     def work(self, how: str, thread_id: str) -> list[str]:
@@ -50,8 +50,7 @@ class World:
 
 
 def in_world(home: Path, work: Callable[[World], None]) -> None:
-    with SqliteSaver.from_conn_string(str(home / "threads.db")) as saver:
-        saver.conn.execute("PRAGMA busy_timeout = 30000")
+    with place_of(home).saver() as saver:
         world = World(home, saver)
         work(world)
         world.journal.close()
@@ -166,7 +165,7 @@ def left(home: Path, *threads: str) -> None:
     """Leave three killed runs on each thread, begun alternately."""
     for name in OLD:
         for thread_id in threads:
-            leave(lambda **about: RunJournal(home / "runs.db", **about), f"{name} of {thread_id}", thread_id=thread_id)
+            leave(place_of(home).open, f"{name} of {thread_id}", thread_id=thread_id)
 
 
 def words_on(thread_id: str) -> list[str]:
@@ -174,9 +173,11 @@ def words_on(thread_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("owns", [False, True])
-def test_a_message_whose_settler_is_killed(owns: bool, forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES)
+def test_a_message_whose_settler_is_killed(owns: bool, forker: Forker, place: Place) -> None:
     """The message settles what the killed process had claimed or owned, and the newer runs, and begins at once, not after a
     minute."""
+    tmp_path = Path(place.home)
     if not owns:
         left(tmp_path, "t")
     forker.begin(settles_for_ever, tmp_path, owns=owns)
@@ -196,7 +197,6 @@ def _storm(forker: Forker, home: Path, seed: int, owns: bool = False) -> None:
     `owns`: the runs to settle belong to one of these processes, and have ended.
     """
     chance = random.Random(seed)
-    home.mkdir()
     if owns:
         how, thread_id = chance.choice(["recover", "message"]), chance.choice("tu")
         forker.begin(settles_and_dies, home, how=how, thread_id=thread_id, after=chance.randint(1, 40), owns=True)
@@ -226,22 +226,30 @@ def _storm(forker: Forker, home: Path, seed: int, owns: bool = False) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_settling_processes_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES, storm=["redis"])
+def test_settling_processes_are_killed_anywhere(seed: int, forker: Forker, place: Place) -> None:
     """Of recoveries and messages in parallel, no run is left behind, and each thread holds all words, in order."""
-    _storm(forker, tmp_path / "home", seed)
+    _storm(forker, Path(place.home), seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_owner_and_other_settling_processes_are_killed_anywhere(seed: int, forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES)
+def test_an_owner_and_other_settling_processes_are_killed_anywhere(seed: int, forker: Forker, place: Place) -> None:
     """The same holds where the owner of the runs is alive at first, and settles them at the same time."""
-    _storm(forker, tmp_path / "home", seed, owns=True)
+    _storm(forker, Path(place.home), seed, owns=True)
 
 
 @pytest.mark.storm
-def test_a_storm_of_settling_processes(forker: Forker, tmp_path: Path) -> None:
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("kind", PLACES)
+def test_a_storm_of_settling_processes(kind: str, forker: Forker, tmp_path: Path) -> None:
     """The same holds five hundred times."""
     for seed in range(1_000, 1_500):
-        _storm(forker, tmp_path / str(seed), seed, owns=seed % 2 == 0)
+        home = tmp_path / str(seed)
+        home.mkdir()
+        place = make_place(home, kind)
+        _storm(forker, home, seed, owns=seed % 2 == 0)
+        place.drop()
 
 
 if __name__ == "__main__":

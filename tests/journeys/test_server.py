@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,12 @@ CUT_OFF = re.compile(
 class Server:
     """uvicorn in a process of its own, on a free port."""
 
+    app: Sequence[str] = ("tests.support.server_app:app",)
+    prefix: Sequence[str] = ()
+
     def __init__(self, home: Path, *options: str) -> None:
-        given = {"CHAT_THREADS": str(home / "threads.db"), "CHAT_RUNS": str(home / "runs.db"), "CHAT_PACE": "0.005"}
-        command = [sys.executable, "-m", "uvicorn", "tests.support.server_app:app", "--port", "0", "--no-access-log"]
+        given = self.environment(home)
+        command = [*self.prefix, sys.executable, "-m", "uvicorn", *self.app, "--port", "0", "--no-access-log"]
         command += ["--timeout-graceful-shutdown", "1", *options]
         pipes: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         # A session of its own: so no worker outlives the test.
@@ -60,7 +63,15 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
             raise AssertionError("".join(self.said))
         self.client = httpx.Client(base_url=self._url, timeout=PATIENCE)
-        self.threads = self.get("/debug")["threads"]
+        self.threads = self.look()
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """The variables that the program reads."""
+        return {"CHAT_THREADS": str(home / "threads.db"), "CHAT_RUNS": str(home / "runs.db"), "CHAT_PACE": "0.005"}
+
+    def look(self) -> Any:
+        """The names of the threads of a server that has no run."""
+        return self.get("/debug")["threads"]
 
     def _read(self) -> None:
         assert self.process.stderr is not None

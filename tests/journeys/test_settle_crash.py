@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,10 +23,8 @@ import pytest
 from langchain_core.messages import HumanMessage, messages_to_dict
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langchain_runjournal import Event, RunJournal, attach, errors
+from langchain_runjournal import Event, attach, errors
 from langchain_runjournal.journal.core import core_of
 from tests.settle.test_settle import (
     THREAD,
@@ -41,6 +38,7 @@ from tests.settle.test_settle import (
     without_recovered,
 )
 from tests.support.agents import asks, words
+from tests.support.places import PLACES, Place, copied_place, on, place_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="SIGKILL")]
 
@@ -91,7 +89,7 @@ class World:
 
         self.asked: Asked = model(*about.get("scripts", (words("fine"),)))
         self.graph = MAKERS[make](self.asked, [fast, deadly], checkpointer=saver, name="agent")
-        self.journal = RunJournal(home / "runs.db")
+        self.journal = place_of(home).open()
         self.agent = attach(self.graph, self.journal, capture_invoke=True, **about.get("options", {}))
         self.config: RunnableConfig = {**THREAD, "callbacks": [self.hear]}
 
@@ -105,7 +103,7 @@ class World:
     def listen(self) -> None:
         """Notice when the saver has received the request for the tools, and the result of one."""
         saver = self.saver
-        if isinstance(saver, SqliteSaver):
+        if not is_async(saver):
             put, put_writes = saver.put, saver.put_writes
 
             def noting(config: Any, checkpoint: Any, *rest: Any) -> Any:
@@ -138,13 +136,18 @@ class World:
                 event.set()
 
 
+def is_async(saver: Any) -> bool:
+    """Whether a checkpointer was opened for calls on a loop."""
+    return hasattr(saver, "loop")
+
+
 def human(text: str) -> Any:
     return {"messages": [HumanMessage(text, id=f"id of {text}")]}
 
 
 @contextlib.contextmanager
 def opened(home: Path, make: str, **about: Any) -> Iterator[World]:
-    with SqliteSaver.from_conn_string(str(home / "threads.db")) as saver:
+    with place_of(home).saver() as saver:
         world = World(home, make, saver, **about)
         yield world
         world.journal.close()
@@ -152,7 +155,7 @@ def opened(home: Path, make: str, **about: Any) -> Iterator[World]:
 
 @contextlib.asynccontextmanager
 async def aopened(home: Path, make: str, **about: Any) -> Any:
-    async with AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver:
+    async with place_of(home).asaver() as saver:
         world = World(home, make, saver, **about)
         yield world
         await world.journal.aclose()
@@ -225,7 +228,7 @@ def _dies_after(world: World, step: int) -> Iterator[None]:
         return counting
 
     saver: Any = world.saver
-    if isinstance(saver, SqliteSaver):
+    if not is_async(saver):
         saver.put = counted(saver.put)
     else:
         aput = saver.aput
@@ -375,8 +378,29 @@ def forker(forkers: list[Forker]) -> Forker:
     return forkers[-1]
 
 
+@pytest.fixture
+def home(place: Place) -> Path:
+    return Path(place.home)
+
+
+Copy = Callable[[Path], Path]
+
+
+@pytest.fixture
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    """Copies a directory with all that is kept there, and deletes the databases of the copies at the end."""
+    made: list[Place] = []
+
+    def copy_home(home: Path) -> Path:
+        made.append(copied_place(home, tmp_path_factory.mktemp("copies") / "home"))
+        return Path(made[-1].home)
+
+    yield copy_home
+    for place in made:
+        place.drop()
+
+
 def _killed(forker: Forker, home: Path, make: str, durability: str, place: str, loop: bool) -> None:
-    home.mkdir()
     assert forker.run(killed_run, home, make=make, durability=durability, place=place, loop=loop)
 
 
@@ -394,22 +418,26 @@ CASES = [
     ("sends", "async", "tools", True),
     ("hand", "exit", "model", True),
 ]
+IN_CI = {"sqlite": CASES, "postgres": [CASES[0], CASES[4]], "redis": [CASES[5]]}
+CASES_AT = [
+    pytest.param(kind, *case, marks=() if case in IN_CI[kind] else pytest.mark.storm) for kind in PLACES for case in CASES
+]
 
 
 @pytest.mark.guarantee("before the next message")
-@pytest.mark.parametrize(("make", "durability", "place", "loop"), CASES)
+@pytest.mark.parametrize(("place", "make", "durability", "where", "loop"), CASES_AT, indirect=["place"])
 def test_killed_between_any_two_steps_of_a_settlement(
-    make: str, durability: str, place: str, loop: bool, forker: Forker, tmp_path: Path
+    home: Path, make: str, durability: str, where: str, loop: bool, forker: Forker, copy: Copy
 ) -> None:
     """Wherever the first settlement is killed, `recover` or the next message makes the same thread, ids included, and one
     end."""
-    base = tmp_path / "base"
-    _killed(forker, base, make, durability, place, loop)
-    wanted = _settled(_copy(base, tmp_path / "whole"), make, "recover")
-    assert without_recovered(shown(wanted)) == EXPECTED[place]
+    base = home
+    _killed(forker, base, make, durability, where, loop)
+    wanted = _settled(copy(base), make, "recover")
+    assert without_recovered(shown(wanted)) == EXPECTED[where]
     step, killed = 0, True
     while killed:
-        home = _copy(base, tmp_path / f"step-{step}")
+        home = copy(base)
         how = ("recover", "message")[step % 2]
         killed = forker.run(killed_settling, home, make=make, loop=loop, how=how, step=step)
         # The process must not get any further than the settlement.
@@ -434,11 +462,6 @@ def _comparable(messages: list[Any]) -> list[Any]:
     return found
 
 
-def _copy(base: Path, home: Path) -> Path:
-    shutil.copytree(base, home)
-    return home
-
-
 def _settled(home: Path, make: str, how: str) -> list[Any]:
     """Return the thread after a settlement in this process."""
     with opened(home, make) as world:
@@ -460,9 +483,9 @@ def _settled(home: Path, make: str, how: str) -> list[Any]:
 @pytest.mark.guarantee("user's message")
 @pytest.mark.parametrize("durability", ["async", "exit"])
 @pytest.mark.parametrize("how", ["recover", "message"])
-def test_what_a_killed_program_left(how: str, durability: str, forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES, storm=["redis"])
+def test_what_a_killed_program_left(how: str, durability: str, forker: Forker, home: Path) -> None:
     """`recover` reports the run and what it wrote, or the next message settles it and its model gets the whole thread."""
-    home = tmp_path / "home"
     _killed(forker, home, "agent", durability, "tools", False)
     with opened(home, "agent") as world:
         if how == "recover":
@@ -473,9 +496,8 @@ def test_what_a_killed_program_left(how: str, durability: str, forker: Forker, t
         assert without_recovered(shown(world.asked.seen[-1])) == [*EXPECTED["tools"], "U next"]
 
 
-def test_never_also_means_what_a_killed_program_left(forker: Forker, tmp_path: Path) -> None:
+def test_never_also_means_what_a_killed_program_left(forker: Forker, home: Path) -> None:
     """With "never", the next message does not settle it; `recover` does."""
-    home = tmp_path / "home"
     _killed(forker, home, "agent", "async", "tools", False)
     with opened(home, "agent", options={"settle": "never"}) as world:
         [run] = world.journal.runs(status="running")
@@ -484,12 +506,11 @@ def test_never_also_means_what_a_killed_program_left(forker: Forker, tmp_path: P
 
 
 @pytest.mark.parametrize("second", ["recover", "message"])
-def test_two_programs_settle_at_once(second: str, forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES)
+def test_two_programs_settle_at_once(second: str, forker: Forker, home: Path, copy: Copy) -> None:
     """One of them settles, the thread is the same, and a new message waits for it."""
-    base, home = tmp_path / "base", tmp_path / "home"
-    _killed(forker, base, "hand", "async", "tools", False)
-    wanted = _settled(_copy(base, tmp_path / "whole"), "hand", "recover")
-    _copy(base, home)
+    _killed(forker, home, "hand", "async", "tools", False)
+    wanted = _settled(copy(home), "hand", "recover")
     for how in ("recover", second):
         forker.begin(settles, home, make="hand", how=how)
     until(lambda: len(list(home.glob("there-*"))) == 2)
@@ -507,11 +528,11 @@ def test_two_programs_settle_at_once(second: str, forker: Forker, tmp_path: Path
     assert _comparable(after[: len(wanted)]) == _comparable(wanted)
 
 
-def test_a_new_message_settles_what_another_program_has_claimed_and_left(forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES, storm=["redis"])
+def test_a_new_message_settles_what_another_program_has_claimed_and_left(forker: Forker, home: Path) -> None:
     """A message waits for another process that could not settle because of that very message, and settles in its place."""
-    home = tmp_path / "home"
     _killed(forker, home, "agent", "async", "tools", False)
-    with opened(home, "agent") as world, RunJournal(home / "runs.db") as other:
+    with opened(home, "agent") as world, place_of(home).open() as other:
         [run] = other.runs(status="running")
         assert other.claim(run.run_id)
         look = world.journal.run
@@ -530,11 +551,12 @@ def test_a_new_message_settles_what_another_program_has_claimed_and_left(forker:
         assert [event.kind for event in other.read(run.run_id)].count("run.end") == 1
 
 
-def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, tmp_path: Path) -> None:
+@on(*PLACES)
+def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, home: Path) -> None:
     """Neither `recover` nor a new message on its thread touches a run of a living process, which runs to its end."""
-    forker.begin(lives, tmp_path, make="agent")
-    until((tmp_path / "there").exists)
-    with opened(tmp_path, "agent") as world:
+    forker.begin(lives, home, make="agent")
+    until((home / "there").exists)
+    with opened(home, "agent") as world:
         before = world.agent.get_state(THREAD)
         assert world.journal.recover(world.agent) == []
         [run] = world.journal.runs()
@@ -543,7 +565,7 @@ def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, tmp_path
         world.agent.invoke(human("next"), THREAD)
         assert shown(world.asked.seen[-1]) == ["U hi", "A Looking. (c1,c2)", "U next"]
         assert world.journal.run(run.run_id).status == "running"
-        (tmp_path / "go").touch()
+        (home / "go").touch()
         assert forker.wait() == [0]
         ended = world.journal.run(run.run_id)
         assert (ended.status, ended.settled, ended.epoch) == ("completed", True, 1)
@@ -553,11 +575,9 @@ def test_a_run_of_a_program_that_lives_is_never_touched(forker: Forker, tmp_path
 @pytest.mark.parametrize("durability", ["sync", "async"])
 @pytest.mark.parametrize("make", ["hand", "agent"])
 @pytest.mark.parametrize("first", ["at-once", "recovered"])
-def test_resumed_again_after_it_was_killed_twice(
-    first: str, make: str, durability: str, forker: Forker, tmp_path: Path
-) -> None:
+@on(*PLACES, storm=PLACES[1:])
+def test_resumed_again_after_it_was_killed_twice(first: str, make: str, durability: str, forker: Forker, home: Path) -> None:
     """With one task for each call, a tool that has finished never runs again, however often the program is killed."""
-    home = tmp_path / "home"
     _killed(forker, home, make, durability, "tools", False)
     assert forker.run(resumed, home, make=make, durability=durability)
     with opened(home, make) as world:
@@ -575,9 +595,8 @@ def test_resumed_again_after_it_was_killed_twice(
 
 
 @pytest.mark.parametrize("recovered", [True, False])
-def test_there_is_nothing_to_resume_where_nothing_was_checkpointed(recovered: bool, forker: Forker, tmp_path: Path) -> None:
+def test_there_is_nothing_to_resume_where_nothing_was_checkpointed(recovered: bool, forker: Forker, home: Path) -> None:
     """With durability="exit" a killed run has no checkpoint, and the error says what to do."""
-    home = tmp_path / "home"
     _killed(forker, home, "agent", "exit", "tools", False)
     with opened(home, "agent") as world:
         [run] = world.journal.runs(status="running")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from langchain_runjournal import Run, RunJournal, errors
-from langchain_runjournal.journal.core import core_of
+from tests.support.places import PLACES, Place, in_places, on
 from tests.support.starter import PATIENCE, Failed, Process
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals")]
@@ -22,13 +21,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="s
 Starters = Callable[[int], list[Process]]
 
 
+place = in_places(*PLACES, storm=["redis"])
+
+
 @pytest.fixture
-def starters(tmp_path: Path) -> Iterator[Starters]:
+def starters(place: Place) -> Iterator[Starters]:
     """That many processes. What they complain of is looked at."""
     opened: list[Process] = []
 
     def open_starters(count: int) -> list[Process]:
-        opened.extend(Process(tmp_path) for _ in range(count))
+        opened.extend(Process(Path(place.home)) for _ in range(count))
         return [starter.up() for starter in opened[-count:]]
 
     yield open_starters
@@ -36,9 +38,9 @@ def starters(tmp_path: Path) -> Iterator[Starters]:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[RunJournal]:
+def journal(place: Place) -> Iterator[RunJournal]:
     """Of this process, which runs no graph."""
-    with RunJournal(tmp_path / "runs.db") as journal:
+    with place.open() as journal:
         yield journal
 
 
@@ -53,19 +55,14 @@ def hear(journal: RunJournal, run_id: str, times: int = 3) -> tuple[str, int]:
     raise AssertionError("it has ended before")
 
 
-def hold_up(owner: Process, journal: RunJournal) -> None:
-    """Stop a process where it is, but not while it holds the lock of the file: nobody else could write it, then."""
+def hold_up(owner: Process, place: Place) -> None:
+    """Stop a process where it is, but not while it holds a lock: nobody else could write, then."""
     for _ in range(100):
         owner.process.send_signal(signal.SIGSTOP)
-        con = sqlite3.connect(str(core_of(journal).store.path), timeout=0.2, isolation_level=None)
-        try:
-            con.execute("BEGIN IMMEDIATE")
-            con.execute("ROLLBACK")
+        os.waitid(os.P_PID, owner.process.pid, os.WSTOPPED | os.WNOWAIT)
+        if not place.is_locked():
             return
-        except sqlite3.OperationalError:
-            owner.process.send_signal(signal.SIGCONT)
-        finally:
-            con.close()
+        owner.process.send_signal(signal.SIGCONT)
     raise AssertionError("it holds the lock all the time")
 
 
@@ -86,6 +83,7 @@ STOPPED = ("interrupted", "stop", True)
 
 
 @pytest.mark.guarantee("durable stop")
+@on(*PLACES)
 @pytest.mark.parametrize("how", ["sync", "async", "a third process"])
 def test_stop_from_a_process_that_runs_no_graph(starters: Starters, journal: RunJournal, how: str) -> None:
     """It sees the run and follows it; when stop(wait=True) returns, that has ended, and its thread holds what was shown."""
@@ -112,11 +110,11 @@ def test_stop_from_a_process_that_runs_no_graph(starters: Starters, journal: Run
     assert owner.do("at_work") == [0, 1, 0, 0]
 
 
-def test_requested_and_settled_are_two_facts(starters: Starters, journal: RunJournal) -> None:
+def test_requested_and_settled_are_two_facts(starters: Starters, journal: RunJournal, place: Place) -> None:
     """stop() without waiting returns while the run goes on, with the request; the first cause stays; then it is over."""
     (owner,) = starters(1)
     run_id = owner.do("start", thread="t", text="talk")
-    hold_up(owner, journal)
+    hold_up(owner, place)
     asked = journal.stop(run_id, "timeout")
     assert (asked.status, asked.stop) == ("running", "timeout")
     assert journal.stop(run_id).stop == "timeout"
@@ -164,6 +162,7 @@ def test_a_stop_reaches_no_later_run(starters: Starters, journal: RunJournal) ->
 # --- two messages at once -----------------------------------------------------------------------------------------------
 
 
+@on(*PLACES)
 def test_one_of_two_begins(starters: Starters, journal: RunJournal) -> None:
     """Both start at the same moment, twenty times: one of them begins, and the other is told which run that is."""
     processes = starters(2)
@@ -218,12 +217,12 @@ def test_each_stops_the_other(starters: Starters, journal: RunJournal) -> None:
 # --- killed, held up, gone ----------------------------------------------------------------------------------------------
 
 
-def test_killed_while_somebody_waits_for_its_stop(starters: Starters, journal: RunJournal) -> None:
+def test_killed_while_somebody_waits_for_its_stop(starters: Starters, journal: RunJournal, place: Place) -> None:
     """`RunAbandoned`, in every process that waits; a new run in another process settles the thread first."""
     owner, other = starters(2)
     run_id = owner.do("start", thread="t", text="talk")
     heard, _ = hear(journal, run_id)
-    hold_up(owner, journal)  # so that it cannot see the request
+    hold_up(owner, place)  # so that it cannot see the request
     waiting = other.ask("stop", run_id=run_id, wait=True)
     until(lambda: journal.run(run_id).stop)
     owner.kill()
@@ -242,12 +241,14 @@ def test_killed_while_somebody_waits_for_its_stop(starters: Starters, journal: R
 
 
 @pytest.mark.parametrize("if_busy", ["stop", "wait"])
-def test_killed_while_somebody_waits_for_its_thread(starters: Starters, journal: RunJournal, if_busy: str) -> None:
+def test_killed_while_somebody_waits_for_its_thread(
+    starters: Starters, journal: RunJournal, place: Place, if_busy: str
+) -> None:
     """Whoever waits for the thread settles what was left, and begins."""
     owner, other = starters(2)
     run_id = owner.do("start", thread="t", text="talk")
     heard, _ = hear(journal, run_id)
-    hold_up(owner, journal)
+    hold_up(owner, place)
     waiting = other.ask("start", thread="t", text="brief", if_busy=if_busy)
     until(lambda: journal.run(run_id).stop == "superseded" if if_busy == "stop" else other.do("at_work")[3])
     assert not waiting.done()
@@ -280,12 +281,12 @@ def test_killed_before_its_first_word(starters: Starters, journal: RunJournal, n
     assert [event.kind for event in journal.follow(dead.run_id)][-1] == "run.end"
 
 
-def test_a_process_that_is_held_up(starters: Starters, journal: RunJournal) -> None:
+def test_a_process_that_is_held_up(starters: Starters, journal: RunJournal, place: Place) -> None:
     """It is not dead: its thread is busy, and its run is stopped when it goes on."""
     owner, other = starters(2)
     run_id = owner.do("start", thread="t", text="talk")
     hear(journal, run_id)
-    hold_up(owner, journal)
+    hold_up(owner, place)
     with pytest.raises(Failed) as busy:
         other.do("start", thread="t", text="brief")
     assert (busy.value.error, busy.value.run_id) == ("ThreadBusy", run_id)
@@ -313,9 +314,9 @@ def test_a_process_that_ends(starters: Starters, journal: RunJournal) -> None:
     assert other.do("thread", thread="t") == [["U talk", f"A~ {said}", "U brief", "A fine"], []]
 
 
-def test_what_waits_in_a_process_that_ends(tmp_path: Path, journal: RunJournal) -> None:
+def test_what_waits_in_a_process_that_ends(place: Place, journal: RunJournal) -> None:
     """Whoever waits there for a turn is told that the journal is closed, or is stopped as well: no run is left behind."""
-    owner = Process(tmp_path).up()
+    owner = Process(Path(place.home)).up()
     try:
         for thread in ("t0", "t1", "t2", "t3"):
             hear(journal, owner.do("start", thread=thread, text="talk"), 1)

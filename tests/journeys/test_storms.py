@@ -22,14 +22,20 @@ def python(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=110)
 
 
-@pytest.mark.parametrize(
-    ("name", "cases"), [("writers", 5), ("recoverers", 4), ("forks", 8), ("mutations", 8), ("faults", 8)]
-)
-def test_a_small_storm(tmp_path: Path, name: str, cases: int) -> None:
+SMALL = [
+    *[("sqlite", *one) for one in (("writers", 5), ("recoverers", 4), ("forks", 8), ("mutations", 8), ("faults", 8))],
+    *[("postgres", *one) for one in (("writers", 3), ("recoverers", 1), ("forks", 2), ("faults", 4))],
+    ("redis", "faults", 4),
+]
+
+
+@pytest.mark.parametrize(("store", "name", "cases"), SMALL)
+def test_a_small_storm(tmp_path: Path, store: str, name: str, cases: int) -> None:
     """Nothing is lost that was acknowledged, nothing wrong is served as right, and nothing hangs."""
     if name == "recoverers" and sys.version_info < (3, 11):
         pytest.skip("asynchronous nodes hand on no callbacks on Python 3.10")
-    done = python("-m", "tests.storms", name, "--count", str(cases), "--seed", "1", "--jobs", "2", "--keep", str(tmp_path))
+    options = ["--store", store, "--count", str(cases), "--seed", "1", "--jobs", "2", "--keep", str(tmp_path)]
+    done = python("-m", "tests.storms", name, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.startswith("seed 1\n")
     found = json.loads(done.stdout)

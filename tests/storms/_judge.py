@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.places import PLACES, Place, make_place, place_of
+
 PATIENCE: Final = 75.0
 """The seconds for a case: a lease (15 s), a wait for a thread (60 s), and no more."""
 
@@ -39,6 +41,8 @@ class Case:
     seed: int
     home: Path
     random: random.Random
+    place: Place
+    """Its journal and its threads."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def fork(self, work: Callable[[], object]) -> int:
@@ -86,7 +90,17 @@ class Found:
 Storm = Callable[[Case], None]
 
 
-def run(name: str, storm: Storm, numbers: range, seed: int, jobs: int, root: Path, *, tell: bool = True) -> Found:
+def run(
+    name: str,
+    storm: Storm,
+    numbers: range,
+    seed: int,
+    jobs: int,
+    root: Path,
+    *,
+    store: str = PLACES[0],
+    tell: bool = True,
+) -> Found:
     """Run all cases of a storm. A case that went wrong keeps its directory, with the log of its processes."""
     found, begun, running = Found(name), time.monotonic(), {}
     waiting = iter(numbers)
@@ -94,7 +108,7 @@ def run(name: str, storm: Storm, numbers: range, seed: int, jobs: int, root: Pat
     shown = begun
     while running or next_number is not None:
         while next_number is not None and len(running) < jobs:
-            pid = _begin(name, storm, next_number, seed, root)
+            pid = _begin(name, storm, next_number, seed, root, store)
             running[pid] = next_number, time.monotonic()
             next_number = next(waiting, None)
         done, _ = os.waitpid(-1, os.WNOHANG)
@@ -118,7 +132,7 @@ def _home(root: Path, name: str, number: int) -> Path:
     return root / f"{name}-{number}"
 
 
-def _begin(name: str, storm: Storm, number: int, seed: int, root: Path) -> int:
+def _begin(name: str, storm: Storm, number: int, seed: int, root: Path, store: str) -> int:
     home = _home(root, name, number)
     home.mkdir()
     pid = os.fork()
@@ -129,17 +143,18 @@ def _begin(name: str, storm: Storm, number: int, seed: int, root: Path) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     logging.basicConfig(stream=sys.stderr, format="%(process)d %(levelname)s %(message)s", level=logging.INFO)
-    case = Case(name, number, seed, home, random.Random(f"{seed}:{name}:{number}"))
     said: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
     try:
-        storm(case)
+        draw = random.Random(f"{seed}:{name}:{number}")
+        storm(Case(name, number, seed, home, draw, make_place(home, store), counts))
     except Wrong as exc:
         said["wrong"] = str(exc)
     except BaseException as exc:
         traceback.print_exc()
         said["wrong"] = f"{type(exc).__name__}: {exc}"
     finally:
-        (home / "said").write_text(json.dumps({**said, "counts": case.counts}))
+        (home / "said").write_text(json.dumps({**said, "counts": counts}))
         sys.stderr.flush()
         os._exit(0)
 
@@ -152,6 +167,7 @@ def _end(found: Found, pid: int, number: int, home: Path, *, is_late: bool) -> N
     if is_late:
         os.waitpid(pid, 0)
     found.counts["cases"] += 1
+    place_of(home).drop()
     try:
         said = json.loads((home / "said").read_text())
     except (OSError, ValueError):

@@ -1,7 +1,8 @@
 """System calls that fail: no space, no file handles, no permission, a broken disk, at any call, for a while.
 
-A patch of `os`, `mmap` and `sqlite3` makes the calls of Python fail. Limits of the process (the size of a file, the number
-of file handles) make the calls of SQLite fail.
+A patch of `os`, `mmap`, `sqlite3`, `psycopg` and `redis` makes the calls of Python fail; a connection to a server breaks
+before the server has done something, or after that. Limits of the process (the size of a file, the number of file handles)
+make the calls of SQLite and of libpq fail. In some cases, the server ends connections as well.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import psycopg
+import redis
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -28,6 +30,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langchain_runjournal import Event, RunJournal, attach, errors
 from tests.storms._judge import Case, Wrong
 from tests.storms.writers import _check_run, text_of
+from tests.support.places import Place
 
 CODES = (errno.ENOSPC, errno.EIO, errno.EMFILE, errno.EACCES, errno.EINTR, errno.ENOMEM, errno.EROFS)
 CALLS = ("open", "ftruncate", "posix_fallocate", "unlink", "rename", "replace", "link", "fsync", "stat", "fstat", "listdir")
@@ -46,6 +49,8 @@ class Faults:
             setattr(os, name, self._failing(getattr(os, name)))
         mmap.mmap = self._mapped(mmap.mmap)  # type: ignore[misc, assignment]
         sqlite3.connect = self._connected(sqlite3.connect)  # type: ignore[assignment]
+        self._break_psycopg()
+        self._break_redis()
 
     def _strikes(self) -> bool:
         strikes = self.on and self._draw.random() < self._chance
@@ -97,6 +102,45 @@ class Faults:
 
         return fail
 
+    def _break_psycopg(self) -> None:
+        connect, wait = psycopg.Connection.connect.__func__, psycopg.Connection.wait  # type: ignore[attr-defined]
+
+        def refused(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._strikes():
+                raise psycopg.OperationalError("connection refused")
+            return connect(cls, *args, **kwargs)
+
+        def broken(connection: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._strikes():
+                return wait(connection, *args, **kwargs)
+            try:
+                if self._draw.random() < 0.5:
+                    wait(connection, *args, **kwargs)
+            finally:
+                connection.pgconn.finish()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+        psycopg.Connection.connect = classmethod(refused)  # type: ignore[assignment]
+        psycopg.Connection.wait = broken  # type: ignore[method-assign]
+
+    def _break_redis(self) -> None:
+        for name in ("connect", "send_packed_command", "read_response"):
+            call = getattr(redis.connection.AbstractConnection, name, None) or getattr(redis.Connection, name)
+            setattr(redis.Connection, name, self._cut(call))
+
+    def _cut(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def cut(connection: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._strikes():
+                return call(connection, *args, **kwargs)
+            try:
+                if self._draw.random() < 0.5:
+                    call(connection, *args, **kwargs)
+            finally:
+                connection.disconnect()
+            raise redis.ConnectionError("Connection closed by server.")
+
+        return cut
+
 
 @contextmanager
 def limited(draw: random.Random, how: str) -> Iterator[None]:
@@ -115,7 +159,7 @@ def limited(draw: random.Random, how: str) -> Iterator[None]:
         resource.setrlimit(kind, (soft, hard))
 
 
-def session(db: Path, seed: str, ledger: memoryview, facts: memoryview) -> None:
+def session(place: Place, seed: str, ledger: memoryview, facts: memoryview) -> None:
     """Append and flush while calls fail, then without faults, and end. `ledger`: the appended events of each thread, then
     the events that a flush has made durable. `facts`: whether the journal closed without an error, how many calls
     failed, whether a barrier raised."""
@@ -129,7 +173,7 @@ def session(db: Path, seed: str, ledger: memoryview, facts: memoryview) -> None:
     while True:
         faults.on = draw.random() < 0.3
         try:
-            journal = RunJournal(db, busy_timeout=0.5)
+            journal = place.open(busy_timeout=0.5)
             break
         except errors.RunJournalError as exc:
             faults.on = False
@@ -210,10 +254,12 @@ def ask(journal: RunJournal, draw: random.Random, said: list[str]) -> None:
 
 def storm(case: Case) -> None:
     """Run a session in which calls fail, and check the result in a process in which no call fails."""
-    db = case.home / "runs.db"
     ledger, facts = case.shared(2 * THREADS), case.shared(3)
     seed = f"{case.seed}:{case.number}"
-    pid = case.fork(lambda: session(db, seed, ledger, facts))
+    pid = case.fork(lambda: session(case.place, seed, ledger, facts))
+    for _ in range(case.random.randrange(4) if not case.place.is_local else 0):
+        time.sleep(case.random.uniform(0, 0.2))
+        case.counts["ended connections"] += case.place.end_connections()
     if case.random.random() < 0.3:
         case.kill(pid, case.random.uniform(0.01, 0.4))
     elif (code := case.end_of(pid)) != 0:
@@ -223,7 +269,7 @@ def storm(case: Case) -> None:
     case.counts["sessions"] += 1
     case.counts["failed calls"] += failed
     case.counts["sessions with an error at a barrier"] += complained
-    with RunJournal(db) as journal:
+    with case.place.open() as journal:
         for thread in range(THREADS):
             case.counts["events"] += _check_run(journal, f"w-{thread}", vouched[thread])
             if closed and not complained:

@@ -41,7 +41,7 @@ class _Appender:
             thread.join()
 
 
-def parent(db: Path, ledger: memoryview, pids: memoryview, delays: list[float], endings: list[str]) -> None:
+def parent(db: str, ledger: memoryview, pids: memoryview, delays: list[float], endings: list[str]) -> None:
     """Write, fork children that write, and end in the given way."""
     journal = RunJournal(db)
     mine = _Appender(journal, "p", ledger, 0)
@@ -83,7 +83,7 @@ def finish(journal: RunJournal, appender: _Appender, ending: str) -> None:
 def storm(case: Case) -> None:
     """Run a parent with up to three children. The journal is in use at each fork; some are killed, some close it, some just
     exit."""
-    draw, db = case.random, case.home / "runs.db"
+    draw, db = case.random, case.place.journal
     count = draw.choice((1, 1, 2, 3))
     ledger, pids = case.shared((count + 1) * THREADS), case.shared(count)
     delays = [draw.choice((0, draw.uniform(0, 0.03))) for _ in range(count)]

@@ -26,12 +26,12 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from langchain_runjournal import RunJournal, attach, errors, repair_tool_pairs, start_run
+from langchain_runjournal import attach, errors, repair_tool_pairs, start_run
 from tests.storms._judge import Case, Wrong
+from tests.support.places import place_of
 
 THREADS = ("t0", "t1", "t2")
 WORKERS = 2
@@ -116,7 +116,8 @@ class Notes:
 async def work(home: Path, name: str, seed: str) -> None:
     """Run one process, which does several things at once, for ever."""
     draw, notes = random.Random(seed), Notes(home)
-    async with AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver, RunJournal(home / "runs.db") as journal:
+    place = place_of(home)
+    async with place.asaver("pool") as saver, place.open() as journal:
         graph = attach(graph_of(saver), journal)
         notes.add(up=name)
 
@@ -222,7 +223,8 @@ async def judge(case: Case) -> None:
     for note in notes:
         if "wrong" in note:
             raise Wrong(note["wrong"])
-    async with AsyncSqliteSaver.from_conn_string(str(home / "threads.db")) as saver, RunJournal(home / "runs.db") as journal:
+    place = place_of(home)
+    async with place.asaver("pool") as saver, place.open() as journal:
         graph = attach(graph_of(saver), journal)
         begun = time.monotonic()
         await journal.arecover(graph)

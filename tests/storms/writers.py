@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.errors import RunNotFound
@@ -17,7 +16,7 @@ def text_of(name: str, number: int) -> str:
     return f"{name}:{number} "
 
 
-def write(db: Path, name: str, ledger: memoryview, pace: float, *, short: bool = False) -> None:
+def write(db: str, name: str, ledger: memoryview, pace: float, *, short: bool = False) -> None:
     """Append in some threads, and count in shared memory what has been appended, until killed. `short`: the last thread
     writes run after run, each of five events."""
     import threading
@@ -76,7 +75,7 @@ def _check_run(journal: RunJournal, run_id: str, appended: int) -> int:
 def storm(case: Case) -> None:
     """Run one to three writers on one journal. Each is killed at a random moment, also while it opens the file or imports
     the spool of another. Then a process opens the journal and may be killed, and the next one checks the journal."""
-    draw, db = case.random, case.home / "runs.db"
+    draw, db = case.random, case.place.journal
     writers = []
     for place in range(draw.choice((1, 1, 2, 3))):
         name, ledger, pace, short = (

@@ -79,7 +79,7 @@ def captured(journal: RunJournal) -> RunnableConfig:
 
 
 def settled(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> CompiledStateGraph[MessagesState]:
-    attached = attach(graph, journal, settle="on_stop", capture_invoke=False)
+    attached = attach(graph, journal, settle="on_stop", capture_invoke=False, wait_for_owner=5.0)
     assert_type(attached, CompiledStateGraph[MessagesState])
     assert_type(journal.recover(attached), list[Settlement])
     assert_type(journal.resume_config("r"), RunnableConfig)
