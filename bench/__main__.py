@@ -29,6 +29,9 @@ SECTIONS = (
     "opening",
     "view",
     "history",
+    "postgres",
+    "redis",
+    "machines",
 )
 
 
