@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # A command prefix for each test suite: .ci/run sets a time limit here.
 BOUND ?=
 
-.PHONY: demo test test-fast storms providers test-lowest test-frontends langgraph-server lint format notebooks bench peers build clean
+.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends langgraph-server lint format notebooks bench peers build clean
 
 # If the caller names an interpreter, use it, and replace an environment that another interpreter created.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -41,9 +41,20 @@ test: $(READY)  ## all tests, real kills included
 test-fast: $(READY)  ## the tests without the slow ones
 	$(BOUND) $(BIN)/python -m pytest -q -m "not slow and not look"
 
+test-slow: $(READY)  ## only the slow ones, and those of the pages
+	$(BOUND) $(BIN)/python -m pytest -q -m "slow or look"
+
 storms: $(READY)  ## every cut at every event, hundreds of random fan-outs; then thousands of kills, forks, mutations and failing calls
 	$(BIN)/python -m pytest -q -m storm
 	$(BIN)/python -m tests.storms $(STORMS)
+
+server-storms: $(READY)  ## the same kills, forks and failing calls, with the journal on Postgres, and on Redis
+	$(BIN)/python -m tests.storms --store postgres $(STORMS)
+	$(BIN)/python -m tests.storms --store redis $(STORMS)
+
+machines: $(READY)  ## workers on three machines (network namespaces, as root): the journeys, and a storm of faults; ten minutes
+	CI=true $(BIN)/python -m pytest -q tests/journeys/test_machines.py tests/journeys/test_machines_faults.py
+	CI=true $(BIN)/python -m pytest -q -m storm tests/journeys/test_machines_storm.py
 
 providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, all cells; twenty minutes
 	$(BIN)/python -m tests.providers -v $(PROVIDERS)
