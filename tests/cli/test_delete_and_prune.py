@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, RunJournal, errors
+from langchain_runjournal.stores.sqlite import SqliteStore
 from tests.support.command_line import (
     ALL,
     DONE,
@@ -78,6 +79,19 @@ def test_prune_may_only_vacuum(journal: Path) -> None:
     assert len(data("list")) == len(ALL)
     assert "--dry-run or --vacuum" in complaint("prune", "--vacuum", "--dry-run", code=2)
     assert [one["run_id"] for one in data("prune", "--keep-last", "1", "--vacuum")] == [DONE]
+
+
+def test_prune_names_what_it_deleted_if_the_rewrite_fails(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code says that something went wrong, and the output which runs are deleted all the same."""
+
+    def vacuum(store: SqliteStore) -> None:
+        raise errors.StoreFailed(path=store.url, reason="the disk is full", hint="Free space")
+
+    monkeypatch.setattr(SqliteStore, "vacuum", vacuum)
+    done = run("prune", "--keep-last", "1", "--vacuum", "--no-json")
+    assert (done.exit_code, done.stdout) == (1, f"{DONE}\n")
+    assert "the disk is full" in done.stderr
+    assert DONE not in [one["run_id"] for one in data("list")]
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,18 @@ def prune(settings: Settings, older_than: float | None, keep_last: int | None, d
     if dry_run and vacuum:
         raise click.UsageError("Give --dry-run or --vacuum: a dry run writes nothing.")
     output = settings.output
-    with settings.open() as journal, output.spinner("Pruning"):
-        run_ids = journal.prune(older_than, keep_last, dry_run=dry_run, vacuum=vacuum)
-    for run_id in run_ids:
-        if output.as_json:
-            output.line({"run_id": run_id, "deleted": not dry_run})
-        else:
-            output.row(run_id)
-    output.note(f"{plural(len(run_ids), 'run')} {'would be deleted' if dry_run else 'deleted'}")
+    with settings.open() as journal:
+        run_ids: list[str] = []
+        if older_than is not None or keep_last is not None:
+            with output.spinner("Pruning"):
+                run_ids = journal.prune(older_than, keep_last, dry_run=dry_run)
+        # Before the rewrite: if it fails, these runs are deleted all the same.
+        for run_id in run_ids:
+            if output.as_json:
+                output.line({"run_id": run_id, "deleted": not dry_run})
+            else:
+                output.row(run_id)
+        output.note(f"{plural(len(run_ids), 'run')} {'would be deleted' if dry_run else 'deleted'}")
+        if vacuum:
+            with output.spinner("Rewriting"):
+                journal.prune(vacuum=True)
