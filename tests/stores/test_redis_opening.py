@@ -15,7 +15,8 @@ from redis import exceptions as driver
 
 from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.events.segments import pack
-from langchain_runjournal.stores import open_store, path_of
+from langchain_runjournal.stores import Owner, open_store, path_of
+from langchain_runjournal.stores.redis import owners
 from langchain_runjournal.stores.redis.failures import failure_of
 from langchain_runjournal.stores.redis.promises import promise_of
 from langchain_runjournal.stores.redis.server import Server
@@ -124,6 +125,34 @@ def test_a_server_that_evicts_is_refused(start: Callable[..., RedisServer], poli
     with pytest.raises(errors.StoreUnusable, match=f"eviction policy {policy}") as raised:
         RunJournal(server.url())
     assert "Set maxmemory-policy noeviction" in str(raised.value)
+
+
+def test_a_policy_that_is_set_later_is_said(start: Callable[..., RedisServer], caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each policy, with a later heartbeat: the journal cannot refuse a server that it uses already."""
+
+    def said() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+
+    server = start()
+    store = open_store(server.url())
+    beats = iter(range(0, 100 * owners._ASK_EVERY, owners._ASK_EVERY))
+
+    def beat() -> None:
+        store.beat(Owner(owner_id="me", place="here", pid=1, born="0", lease=15.0, beats=next(beats)))
+
+    beat()
+    configure(server, "maxmemory-policy", "allkeys-lru")
+    beat()
+    beat()
+    [line] = said()
+    assert "allkeys-lru" in line
+    assert "set maxmemory-policy to noeviction" in line
+    configure(server, "maxmemory-policy", "noeviction")
+    beat()
+    configure(server, "maxmemory-policy", "volatile-ttl")
+    beat()
+    assert len(said()) == 2
+    store.close()
 
 
 def test_a_replica_is_refused(start: Callable[..., RedisServer]) -> None:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection
 from typing import Final
 
+from ...errors import RunJournalError
 from .. import Owner
 from .handle import Handle
 from .keys import decoded, encoded
+from .promises import eviction_of
 from .scripts import BEAT, HOLD, RELEASE
 
 _REMEMBERED: Final = 10
 """Heartbeats after which no spool file of a live owner holds a deleted run: the owner begins a new file at each beat."""
+_ASK_EVERY: Final = 12
+"""Heartbeats between two questions about the eviction policy: a minute, with the default lease."""
+_EVICTS: Final = (
+    "the eviction policy %s was set on the server of %s: when its memory is full, it deletes parts of runs; set"
+    " maxmemory-policy to noeviction"
+)
 _PARTS: Final = ("owner_id", "place", "pid", "born", "lease", "beats")
+
+logger = logging.getLogger("langchain_runjournal")
 
 
 class Owners(Handle):
@@ -23,6 +34,7 @@ class Owners(Handle):
         super()._begin()
         self._living: dict[str, Owner] = {}
         """The owners that have sent a heartbeat through this store: journals of this process."""
+        self._evicts: str | None = None
 
     def _forget_all(self) -> None:
         super()._forget_all()
@@ -35,6 +47,20 @@ class Owners(Handle):
         self._living[owner.owner_id] = owner
         row = b"%d %s" % (owner.beats, self._json([getattr(owner, part) for part in _PARTS]))
         self._step(BEAT, encoded(owner.owner_id), row, owner.beats - _REMEMBERED, tell=False)
+        if owner.beats % _ASK_EVERY == 0:
+            self._look_for_eviction()
+
+    def _look_for_eviction(self) -> None:
+        """Log once that the server has begun to evict. A server that did when the store was opened was refused."""
+        try:
+            found = eviction_of(self._server)
+        except RunJournalError as exc:
+            # The heartbeat has arrived, so this must not fail. The next call of the store reports the outage.
+            logger.debug("could not ask %s for its eviction policy", self.url, exc_info=exc)
+            return
+        if found not in (None, self._evicts):
+            logger.error(_EVICTS, found, self.url)
+        self._evicts = found
 
     def owners(self) -> list[Owner]:
         """Return all owners that were not removed."""

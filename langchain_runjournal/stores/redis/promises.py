@@ -22,6 +22,8 @@ _SAID: Final[dict[str, str]] = {
     "nothing": "nothing since its last snapshot survives the server (appendonly no)",
     "unknown": "the server does not say how it writes to its disk, so events may be lost with it",
 }
+_KEEPING: Final = (None, "noeviction")
+"""The eviction policies that delete nothing; None of a server that does not say."""
 _CONFIG: Final = "Set {0} in its configuration (CONFIG SET {0})"
 
 
@@ -34,13 +36,23 @@ def promise_of(server: Server) -> Promise:
         _refuse(settings, f"it is Redis {info['redis_version']}", "Use Redis 6.2 or later, or Valkey")
     if info.get("role", "master") != "master":
         _refuse(settings, "it is a replica, which takes no writes", "Name the primary server")
-    policy = info.get("maxmemory_policy") or _config(server, "maxmemory-policy")
-    if policy not in (None, "noeviction"):
+    policy = _policy(server, info)
+    if policy not in _KEEPING:
         reason = f"its eviction policy {policy} would delete parts of runs when its memory is full"
         _refuse(settings, reason, _CONFIG.format("maxmemory-policy noeviction"))
     found = _promise(server, info)
     _say(settings, found, "" if policy else "; nor does it say what it does when its memory is full")
     return found
+
+
+def eviction_of(server: Server) -> str | None:
+    """Return the eviction policy of the server if it may delete parts of runs, also one that was set since the opening."""
+    policy = _policy(server, _info(server, b"memory"))
+    return None if policy in _KEEPING else policy
+
+
+def _policy(server: Server, info: dict[str, str]) -> str | None:
+    return info.get("maxmemory_policy") or _config(server, "maxmemory-policy")
 
 
 def _promise(server: Server, info: dict[str, str]) -> Promise:
@@ -64,9 +76,9 @@ def _refuse(settings: Settings, reason: str, hint: str) -> NoReturn:
     raise StoreUnusable(url=settings.url, reason=reason, hint=hint)
 
 
-def _info(server: Server) -> dict[str, str]:
+def _info(server: Server, *sections: bytes) -> dict[str, str]:
     try:
-        text: str = server.call(b"INFO").decode("utf-8", "replace")
+        text: str = server.call(b"INFO", *sections).decode("utf-8", "replace")
     except (StoreUnusable, StoreFailed) as exc:
         if not _is_refusal(exc):
             raise
