@@ -59,11 +59,11 @@ machines: $(READY)  ## workers on three machines (network namespaces, as root): 
 providers: $(READY)  ## the real client packages of eight providers over a socket that is cut, all cells; twenty minutes
 	$(BIN)/python -m tests.providers -v $(PROVIDERS)
 
-test-lowest:  ## the tests with the lowest versions that pyproject.toml allows
+test-lowest:  ## the tests with the lowest versions that pyproject.toml allows; PART=1/2 leaves out half of the large matrices
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.5"
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable . --group test
-	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow and not look"
+	$(BOUND) $(VENV)-lowest/bin/python -m pytest -q -m "not slow and not look" $(if $(PART),--part $(PART))
 
 test-frontends:  ## click through the chat example with Streamlit's own test runner
 	$(PYTHON) -m venv $(VENV)-frontends

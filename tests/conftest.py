@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from zlib import crc32
 
 import pytest
 
@@ -17,6 +19,10 @@ from tests.support.servers import ServerMissing
 
 # Whoever starts us in the background of a script has Ctrl-C ignored, and with us all processes that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_MANY: Final = 30
+"""The sets of parameters from which on `--part` leaves some out."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -95,9 +101,32 @@ def _skipped_without_its_server() -> Generator[None, None, None]:
         pytest.skip(str(missing))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = "of each test with many parameters, run only the Kth of N parts of them: suites beside the whole one share them"
+    parser.addoption("--part", metavar="K/N", help=about)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the storms, unless they are asked for by name: they take most of an hour."""
+    """Leave out the storms, unless they are asked for by name: they take most of an hour. Then leave out other parts."""
+    wanted = items
     if "storm" not in config.option.markexpr:
-        storms = [one for one in items if one.get_closest_marker("storm")]
-        config.hook.pytest_deselected(items=storms)
-        items[:] = [one for one in items if one not in storms]
+        wanted = [one for one in wanted if not one.get_closest_marker("storm")]
+    if config.option.part:
+        wanted = part_of(wanted, config.option.part)
+    kept = set(wanted)
+    config.hook.pytest_deselected(items=[one for one in items if one not in kept])
+    items[:] = wanted
+
+
+def part_of(items: list[pytest.Item], part: str) -> list[pytest.Item]:
+    """Return the items of one part, `K/N`: all tests with few parameters, and a part of the others, by their names."""
+    number, _, parts = part.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise pytest.UsageError(f"--part takes K/N, such as 1/3, and not {part!r}")
+    size = Counter(one.nodeid.partition("[")[0] for one in items)
+
+    def is_wanted(item: pytest.Item) -> bool:
+        few = size[item.nodeid.partition("[")[0]] < _MANY
+        return few or crc32(item.nodeid.encode()) % int(parts) == int(number) - 1
+
+    return [one for one in items if is_wanted(one)]
