@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...errors import EventsMissing, StoreCorrupt
 from ...events import Event, Run, RunStatus
 from ...events import run_state as _run_state
-from ...events.segments import Damaged, Segment, first_events, gap_in, long_segments
+from ...events.segments import Damaged, Segment, first_events, gap_in, long_segments, trim
 from .. import StoredRun
 from ..run_columns import run_of
 from .appending import Known, gaps_in, segment_of
@@ -48,15 +48,17 @@ class Reading(Handle):
     def _segments(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterator[Segment]:
         """Yield the segments with an event behind `after`, until they have `limit` events.
 
-        The id of an entry is the seq of its last event, so a page goes on where the one before ended, also if the entries
-        were merged in between.
+        The id of an entry is the seq of its last event, so a page goes on where the one before ended. If the entries were
+        merged in between, its first entry also holds events of the page before, which are left out.
         """
-        events, missing, count = self._keys.events(encoded(run_id)), _ALL if limit is None else limit, _FIRST_PAGE
+        begin, events, missing, count = after, self._keys.events(encoded(run_id)), _ALL if limit is None else limit, _FIRST_PAGE
         while missing > 0:
             page = self._server.call(b"XRANGE", events, after + 1, b"+", b"COUNT", count)
             size = 0
             for entry in page:
                 segment = segment_of(run_id, entry)
+                if after > begin:
+                    segment = trim(segment, after)
                 yield segment
                 missing -= segment.last - max(after, segment.first - 1)
                 after = segment.last

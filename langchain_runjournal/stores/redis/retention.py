@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from ...errors import RunJournalError, StoreFailed
+from ...errors import RunJournalError, StoreCorrupt, StoreFailed
 from ...events.segments import long_segments
 from .appending import Change
 from .keys import decoded, encoded
@@ -99,16 +99,24 @@ class Retention(Reading):
         self._server.check_open()
         self._sweep()
         for run_id in self._server.call(b"SMEMBERS", self._keys.untidy):
-            self._merge(decoded(run_id))
+            self._merge_or_log(decoded(run_id))
 
     def _tidy_in_passing(self, most: int) -> None:
         # The append has succeeded, so a failure here must not make it raise.
         try:
             self._sweep(pages=1)
             for run_id in self._server.call(b"SRANDMEMBER", self._keys.untidy, most):
-                self._merge(decoded(run_id))
+                self._merge_or_log(decoded(run_id))
         except RunJournalError as exc:
             logger.warning("could not merge small entries in %s; retrying later: %s", self.url, exc)
+
+    def _merge_or_log(self, run_id: str) -> None:
+        """Merge a run. Log damage: it must not keep the other runs from being merged, nor an append from succeeding."""
+        try:
+            with self._damage(run_id):
+                self._merge(run_id)
+        except StoreCorrupt as exc:
+            logger.warning("could not merge small entries of run %s: %s", run_id, exc)
 
     def _merge(self, run_id: str) -> None:
         """Replace the entries of a run by few and long ones, unless it changes meanwhile."""

@@ -103,6 +103,32 @@ class ManyContract(StoreTests):
                 assert len(set(holders)) == 1
                 assert holders[int(holders[0][1:])] == holders[0] == store.holder(thread)
 
+    def test_a_reader_sees_a_run_whole_while_its_rows_are_merged(self) -> None:
+        """Another handle merges the rows of a run while a reader takes them in pages: it gets each event once, in order."""
+        store = self.open()
+        other = self.open_again(store)
+        runs = [f"r{number}" for number in range(12)]
+        for run_id in runs:
+            for first in range(1, 41):
+                store.append("me", [row(deltas(run_id, 1, first))])
+            store.append("me", [row([end(run_id, 41)])])
+        done = threading.Event()
+
+        def tidy() -> None:
+            try:
+                other.tidy()
+            finally:
+                done.set()
+
+        def read() -> None:
+            is_last = False
+            while not is_last:
+                is_last = done.is_set()
+                for run_id in runs:
+                    assert events_of(store, run_id)[:40] == deltas(run_id, 40)
+
+        at_once([tidy, read, read])
+
     def test_pruning_disturbs_nobody_who_appends(self) -> None:
         """Runs end and are pruned while others are written: no append fails, and none of the others loses an event."""
         store = self.open()
