@@ -56,6 +56,8 @@ def _masked(url: str) -> str:
     if authority and ("@" in f"{path}{query}{fragment}" or not has_hosts(authority)):
         # A password with a sign that ends the authority: a slash, a question mark, a number sign.
         return f"{scheme}//{MASK}"
+    path, ampersand, options = path.partition("&")  # options without the question mark before them
+    path += ampersand and f"&{_masked_query(options)}"
     shown = _masked_user(user, alone=found[1].lower() in _USER_ALONE) + at + hosts + path
     return f"{scheme}//{shown}{'' if query is None else f'?{_masked_query(query)}'}{MASK if fragment else ''}"
 

@@ -338,8 +338,12 @@ def _module_of(url: str) -> ModuleType:
     if not url.lower().startswith(f"{name}:") and _CONNECTION_STRING.search(url):
         raise UnknownStore(url=MASK, reason="it is a connection string and not a URL")
     if not url.lower().startswith(f"{name}:") and _NEARLY_A_URL.match(url):
-        reason = "a URL begins with its scheme and ://, without a quotation mark before it"
+        reason = "a URL begins with its scheme and ://, without a quotation mark or the name of a variable before it"
         raise UnknownStore(url=MASK, reason=reason)
+    if not url.lower().startswith(f"{name}:") and _USER_IN_PATH.match(url):
+        raise UnknownStore(url=MASK, reason="it looks like the user, the password and the host of a URL without its scheme")
+    if name in _SERVERS and _OPTIONS_WITHOUT_MARK.match(url):
+        raise UnknownStore(url=masked(url), reason="its options begin with & and not with ?")
     if name in _SERVERS and has_unseen(url):
         raise UnknownStore(url=masked(url), reason="a line break or another invisible sign stands in it")
     return import_module(_MODULES[name])
@@ -355,12 +359,16 @@ _MODULES: Final = {"sqlite": f"{__name__}.sqlite", **_SERVERS}
 The module has `path_of(url)`, and `open_url(url, **given)` for the options that the program gave as keywords. It raises
 `InvalidArgument` for an option that its stores do not have. The module of a server also has `exists(url, **given)`.
 """
-_CONNECTION_STRING: Final = re.compile(r"(?:^|\s)(?:host|hostaddr|dbname|password)\s*=")
-"""What libpq takes besides a URL. As a path, it would be a file whose name holds the password."""
+_CONNECTION_STRING: Final = re.compile(r"(?:^|[\s,;&?])(?:host|hostaddr|dbname|password|passwd|pwd)\s*=", re.IGNORECASE)
+"""What libpq and other drivers take besides a URL. As a path, it would be a file whose name holds the password."""
 _NEARLY_A_URL: Final = re.compile(
-    r"[\s\"'`]*(?:postgres(?:ql)?|rediss?|valkeys?|unix)(?:\+\w+)?(?:://|//.*@)", re.IGNORECASE
+    r"(?:\w+\s*=)?[\s\"'`]*(?:postgres(?:ql)?|rediss?|valkeys?|unix)(?:\+\w+)?(?:://|//.*@)", re.IGNORECASE
 )
-"""A URL in quotation marks, as a file of variables may have it, or without its colon. As a path, it shows its password."""
+"""A URL in quotation marks, or behind the name of a variable, as a file of variables may have it, or without its colon. As a
+path, it shows its password."""
+_USER_IN_PATH: Final = re.compile(r"[^/\\]{2,}:[^/\\]*@|[^/\\]:[^/\\]*@[^/\\]+/")
+"""`user:password@host/database`. One letter before the colon may be a drive of Windows."""
+_OPTIONS_WITHOUT_MARK: Final = re.compile(r"[^?#]*&[\w%]+=")
 _WITH_A_STORE: Final = (
     "the option {name!r} has no effect on a store that is open already, and a later release will refuse it: give it to the"
     " store, as in SqliteStore(path, {name}=...)"

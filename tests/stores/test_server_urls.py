@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import traceback
 from collections.abc import Callable
@@ -46,6 +47,26 @@ NEARLY_URLS = [
     "postgres//me:s3cret@db/app",
     "\tpostgresql+psycopg//me:s3cret@db/app",
     "REDISS//:s3cret@cache",
+    "DATABASE_URL=postgresql://me:s3cret@db/app",
+    "export=redis://:s3cret@cache/0",
+]
+NO_PATHS = [
+    ("me:s3cret@db/app", "no store for the scheme 'me'"),
+    ("m:s3cret@db/app", "a URL without its scheme"),
+    ("me@tenant:s3cret@db:5432/app", "a URL without its scheme"),
+    ("127.0.0.1:6379,password=s3cret,ssl=False", "is a connection string and not a URL"),
+    ("Server=db;User Id=me;Pwd=s3cret", "is a connection string and not a URL"),
+    ("postgresql://me@db/app&password=s3cret", "begin with & and not with ?"),
+    ("redis://cache/0&password=s3cret&db=1", "begin with & and not with ?"),
+]
+PATHS = [
+    "a:b.db",
+    "C:\\data\\me@home.db",
+    "c:me@home.db",
+    "./x:y/me@home.db",
+    "data/me@home:1.db",
+    "my password.db",
+    "R&D=1.db",
 ]
 USUAL = [
     "postgresql://me:s3%2Fcret@db:5432,[::1]:5433/app?sslmode=require&application_name=a@b",
@@ -84,6 +105,22 @@ def test_what_is_nearly_a_url_is_no_path(url: str) -> None:
         with pytest.raises(errors.UnknownStore, match="begins with its scheme and ://") as caught:
             use(url)
         assert "cret" not in f"{caught.value}{caught.value.values}"
+
+
+@pytest.mark.parametrize(("url", "said"), NO_PATHS)
+def test_what_holds_a_password_is_no_path(url: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forms of other drivers, and slips of the hand: no file gets such a name, and no error shows it."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.UnknownStore, match=re.escape(said)) as caught:
+        RunJournal(url)
+    assert "cret" not in f"{caught.value}{caught.value.values}"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_may_have_these_signs(path: str) -> None:
+    """A colon, an `@` and an `&` alone do not make a URL."""
+    assert path_of(path) == Path(path)
 
 
 @pytest.mark.parametrize("make", [postgres_url, redis_url])

@@ -51,7 +51,12 @@ class Reading(Handle):
         The id of an entry is the seq of its last event, so a page goes on where the one before ended. If the entries were
         merged in between, its first entry also holds events of the page before, which are left out.
         """
-        begin, events, missing, count = after, self._keys.events(encoded(run_id)), _ALL if limit is None else limit, _FIRST_PAGE
+        begin, events, missing, count = (
+            after,
+            self._keys.events(encoded(run_id)),
+            _ALL if limit is None else limit,
+            _FIRST_PAGE,
+        )
         while missing > 0:
             page = self._server.call(b"XRANGE", events, after + 1, b"+", b"COUNT", count)
             size = 0
