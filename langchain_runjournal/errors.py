@@ -203,8 +203,12 @@ class StoreTooNew(RunJournalError):
 
 
 class StoreCorrupt(RunJournalError):
-    """{path} is damaged: {reason}. Nothing was changed. Keep a copy, then run `PRAGMA integrity_check` on it, or
-    restore it from a backup."""
+    """{path} is damaged: {reason}. Nothing was changed. {hint}."""
+
+    @classmethod
+    def _text(cls, values: dict[str, Any]) -> str:
+        of_a_file = "Keep a copy, then run `PRAGMA integrity_check` on it, or restore it from a backup"
+        return super()._text({"hint": of_a_file, **values})
 
 
 class StoreExposed(RunJournalError):
@@ -284,7 +288,8 @@ class RunNotFound(RunJournalError, LookupError):
 
 class SeqGap(RunJournalError):
     """Run {run_id} ends at seq {last}, so an append that begins at seq {first} would leave a gap. The store stored nothing
-    of it. Number the events of a run 1, 2, 3 without gaps: the caller that numbers them has lost count."""
+    of it. Number the events of a run 1, 2, 3 without gaps. If they are, the store has lost events of the run, because it was
+    emptied, replaced, or set back."""
 
 
 class EventsMissing(RunJournalError):

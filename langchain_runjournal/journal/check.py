@@ -26,6 +26,10 @@ _IN_EVENTS: Final = ("thread_id", "status", "cause", "settled", "lost")
 _OF_GRAPH: Final = "Run `runjournal recover --graph module:attribute`, or send the next message of its thread"
 _GIVEN_UP: Final = "The journal does not try again. `runjournal transcript` shows what was said; prune removes the run"
 _OF_TRUST: Final = "Ask yourself who may have read it; docs/limits.md, under Trust, says what the journal allows"
+_MEND_FILE: Final = "Keep a copy of the file, and restore it from a backup, or continue with what can be read"
+_MEND_DATABASE: Final = (
+    "Undo what another program has changed there, or restore the database from a backup; or continue with what can be read"
+)
 _OF_NONE: Final = "Run `runjournal recover`"
 
 
@@ -128,14 +132,14 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
     Opening the journal, before this call, may have imported spools.
     """
     said = _check_store(journal)
-    yield from (_damage(None, text) for text in said)
+    yield from (_damage(None, text, journal) for text in said)
     yield from _check_spools(journal)
     yield from (Problem(what="exposed", run_id=None, text=text, hint=_OF_TRUST) for text in _exposed(journal))
     try:
         runs = journal.runs(limit=None)
     except StoreCorrupt as error:
         if not said:  # `_check_store` may have reported the same already, for example a missing table
-            yield _damage(None, error.reason)
+            yield _damage(None, error.reason, journal)
         return
     events = 0
     for place, run in enumerate(runs, 1):
@@ -144,7 +148,7 @@ def check(journal: RunJournal, progress: Progress | None = None) -> Iterator[Pro
         except RunNotFound:
             pass  # another call has pruned the run meanwhile
         except StoreCorrupt as error:
-            yield _damage(run.run_id, error.reason)
+            yield _damage(run.run_id, error.reason, journal)
         if progress is not None:
             progress(place, len(runs), events)
 
@@ -169,8 +173,8 @@ def _exposed(journal: RunJournal) -> Sequence[str]:
     return found
 
 
-def _damage(run_id: str | None, text: str) -> Problem:
-    hint = "Keep a copy of the file, and restore it from a backup, or continue with what can be read"
+def _damage(run_id: str | None, text: str, journal: RunJournal) -> Problem:
+    hint = _MEND_DATABASE if core_of(journal).is_far else _MEND_FILE
     return Problem(what="damage", run_id=run_id, text=text, hint=hint)
 
 
@@ -180,7 +184,7 @@ def _check_run(journal: RunJournal, run: Run) -> Generator[Problem, None, int]:
     while page := read_on(journal, run.run_id, finder.last, _PAGE):
         finder.see(page)
         events += page
-    yield from (_damage(run.run_id, f"it {said}") for said in (*finder.take_gaps(), *finder.differences(run)))
+    yield from (_damage(run.run_id, f"it {said}", journal) for said in (*finder.take_gaps(), *finder.differences(run)))
     yield from _check_duties(journal, run, events)
     return len(events)
 

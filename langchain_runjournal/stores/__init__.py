@@ -369,6 +369,8 @@ path, it shows its password."""
 _USER_IN_PATH: Final = re.compile(r"[^/\\]{2,}:[^/\\]*@|[^/\\]:[^/\\]*@[^/\\]+/")
 """`user:password@host/database`. One letter before the colon may be a drive of Windows."""
 _OPTIONS_WITHOUT_MARK: Final = re.compile(r"[^?#]*&[\w%]+=")
+RESTORE: Final = "Restore it from a backup, or delete the damaged run (`runjournal delete`) and go on without it"
+"""What to do about damage in the database of a server."""
 _WITH_A_STORE: Final = (
     "the option {name!r} has no effect on a store that is open already, and a later release will refuse it: give it to the"
     " store, as in SqliteStore(path, {name}=...)"

@@ -16,6 +16,8 @@ from langchain_core.messages import AIMessage, message_to_dict
 from langchain_runjournal import Event, Run, RunJournal, errors
 from langchain_runjournal.journal.check import Problem, check
 from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.stores import RESTORE
+from tests.support.servers import postgres_url, redis_url
 
 Journals = Callable[..., RunJournal]
 
@@ -295,3 +297,18 @@ def test_spools_that_could_not_be_brought_in_are_found(db: Path, journals: Journ
     (problem,) = check(journal)
     assert isinstance(problem, Problem)
     assert "spool-abc-000001-damaged" in problem.text
+
+
+@pytest.mark.parametrize("make", [postgres_url, redis_url])
+def test_damage_in_a_database_of_a_server(make: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The advice does not speak of a file, neither in `check` nor in the error of a read."""
+    with RunJournal(make()) as journal:
+        monkeypatch.setattr(core_of(journal).store, "check", lambda: ["the table runs lacks the column rest"], raising=False)
+        [problem] = check(journal)
+        assert problem.hint.startswith("Undo what another program has changed there")
+
+
+def test_the_advice_about_damage_fits_the_store() -> None:
+    """PRAGMA is for SQLite."""
+    assert "PRAGMA" in str(errors.StoreCorrupt(path="runs.db", reason="bad"))
+    assert "PRAGMA" not in str(errors.StoreCorrupt(path="redis://h", reason="bad", hint=RESTORE))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, RunJournal, errors
 from langchain_runjournal.stores.postgres import PostgresStore
 from langchain_runjournal.stores.postgres.trial import NO_NOTIFY, POOLER, SILENCE, Trial
 from langchain_runjournal.testing.store_contract.support import deltas, row
@@ -401,6 +401,12 @@ def test_a_pooler_is_put_in_between(
     each_wakes(writer, one)
     wait_for(one.hears)
     assert len(said(log)) == (0 if mode == "session" else 2)
+
+
+def test_a_pooler_without_transactions_is_refused(url: str, pooler: Poolers) -> None:
+    """It says so with the code of a lost connection, and trying again would not help."""
+    with pytest.raises(errors.StoreUnusable, match="Set pool_mode of the pooler to transaction or session"):
+        RunJournal(pooler("statement").url(url))
 
 
 @pytest.mark.usefixtures("no_slow_poll")

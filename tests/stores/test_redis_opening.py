@@ -184,6 +184,8 @@ def test_one_node_of_a_cluster_is_enough(start: Callable[..., RedisServer]) -> N
         journal.append(Event(run_id="r", kind="run.start"))
         journal.flush()
         assert len(journal.read("r")) == 1
+    with pytest.raises(errors.StoreUnusable, match="a cluster has only database 0"):
+        open_store(server.url(1))
 
 
 def test_another_node_of_a_cluster_is_refused() -> None:

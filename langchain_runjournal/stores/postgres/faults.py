@@ -11,6 +11,7 @@ import psycopg
 from ...common.masked_urls import without
 from ...errors import StoreCorrupt, StoreFailed, StoreUnreachable, StoreUnusable
 from ...events.segments import Damaged
+from .. import RESTORE
 
 _LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "08000", "08001", "08003", "08004", "08006", "08P01"})
 """The states of a connection that the server, a pooler or an administrator has ended."""
@@ -55,6 +56,9 @@ _REFUSED: Final = {
     "definition of service": "Correct the name of the service, or its file",
     "session is read-only": "Give the address of the primary server",
 }
+_NO_TRANSACTIONS: Final = "statement pooling mode"
+"""A part of what pgbouncer says, with the state of a lost connection."""
+_POOL_MODE: Final = "Set pool_mode of the pooler to transaction or session: the journal needs transactions"
 _NO_DATABASE: Final = "Create the database, or give the name of another one"
 _HERE: Final = "Look at the limits of this process, such as that of its open files, and at the disk of this machine"
 _START: Final = "Start the server, or look at the network between this machine and it"
@@ -90,11 +94,13 @@ def translated(url: str, secret: str | None) -> Iterator[None]:
     except Stuck as exc:
         raise StoreUnreachable(path=url, reason=str(exc), hint=_START) from exc
     except Damaged as exc:
-        raise StoreCorrupt(path=url, reason=str(exc)) from exc
+        raise StoreCorrupt(path=url, reason=str(exc), hint=RESTORE) from exc
     except OSError as exc:  # of this machine, such as no file handles left
         raise StoreFailed(path=url, reason=exc.strerror or str(exc), hint=_HERE) from exc
     except psycopg.Error as exc:
         reason = _reason(exc, secret)
+        if _NO_TRANSACTIONS in reason:
+            raise StoreUnusable(url=url, reason=reason, hint=_POOL_MODE) from exc
         if is_lost(exc):
             raise StoreUnreachable(path=url, reason=reason, hint=_START) from exc
         hint = _HINTS.get(state_of(exc) or "", "Look at the log of the server")

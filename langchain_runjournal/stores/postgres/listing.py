@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import StoreCorrupt
 from ...events import Run, RunStatus
 from ...events.run_state import shown
+from .. import RESTORE
 from .connections import Connections
 from .names import decoded, key
 from .run_rows import ONE, RUNS, UNSETTLED, run_of, unreadable
@@ -58,4 +59,4 @@ class Listing(Connections):
         try:
             return shown(run_of(row))
         except (TypeError, ValueError) as exc:
-            raise StoreCorrupt(path=self.url, reason=unreadable(decoded(row[0]), str(exc))) from exc
+            raise StoreCorrupt(path=self.url, reason=unreadable(decoded(row[0]), str(exc)), hint=RESTORE) from exc

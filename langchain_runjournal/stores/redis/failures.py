@@ -27,12 +27,14 @@ _HINTS: Final = {
         "Give the user the commands and the keys that docs/stores.md lists"
     ),
     r"DB index": "Name a database that the server has",
+    r"SELECT is not allowed in cluster mode": "Leave the number of the database away: a cluster has only database 0",
     r"unknown command": "Use Redis 6.2 or later, or Valkey",
     r"CERTIFICATE|SSL|certificate|wrong version number": "Check the certificates, and the options ssl_... of the URL",
 }
 _FOR_GOOD: Final = re.compile(
     r"WRONGPASS|NOAUTH|invalid username-password|without any password|Authentication required|NOPERM|no permissions"
     r"|can't run this command|can't access|MOVED|CROSSSLOT|READONLY|read only replica|DB index|unknown command"
+    r"|SELECT is not allowed"
 )
 _WORDS: Final[dict[type[Exception], str]] = {
     driver.BusyLoadingError: "LOADING",

@@ -12,7 +12,7 @@ from ...errors import EventsMissing, StoreCorrupt
 from ...events import Event, Run, RunStatus
 from ...events import run_state as _run_state
 from ...events.segments import Damaged, Segment, first_events, gap_in, long_segments, trim
-from .. import StoredRun
+from .. import RESTORE, StoredRun
 from ..run_columns import run_of
 from .appending import Known, gaps_in, segment_of
 from .handle import Handle
@@ -82,7 +82,7 @@ class Reading(Handle):
         try:
             return _run_state.shown(_run(run_id, row))
         except (TypeError, ValueError) as exc:
-            raise StoreCorrupt(path=self.url, reason=_unreadable(run_id, exc)) from exc
+            raise StoreCorrupt(path=self.url, reason=_unreadable(run_id, exc), hint=RESTORE) from exc
 
     def runs(self, *, thread_id: str | None, status: RunStatus | None, limit: int | None) -> list[Run]:
         """Return the runs that match, newest first. A run whose row is damaged is left out, and logged once."""
@@ -117,7 +117,7 @@ class Reading(Handle):
         except (TypeError, ValueError) as exc:
             if run_id not in self._left_out:
                 self._left_out.add(run_id)
-                error = StoreCorrupt(path=self.url, reason=_unreadable(run_id, exc))
+                error = StoreCorrupt(path=self.url, reason=_unreadable(run_id, exc), hint=RESTORE)
                 logger.error("run %s is left out", run_id, exc_info=error)
             return None
 
@@ -162,7 +162,7 @@ class Reading(Handle):
             yield
         except (LookupError, TypeError, ValueError) as exc:
             reason = str(exc) if isinstance(exc, Damaged) else f"run {run_id} is not what was written ({exc})"
-            raise StoreCorrupt(path=self.url, reason=reason) from exc
+            raise StoreCorrupt(path=self.url, reason=reason, hint=RESTORE) from exc
 
 
 def _run(run_id: str, row: Sequence[Any]) -> Run:
