@@ -16,13 +16,14 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, cast
 
 from ..common.file_access import is_trusted
 from ..common.wording import plural
 from ..errors import EventsMissing, RunFenced, SeqGap
-from ..events import DELTA, Kind
+from ..events import DELTA, Event, Kind
 from ..events.segments import unpack
 from ..stores import Store, StoredRun
 from .run_buffer import RunBuffer
@@ -93,7 +94,7 @@ def import_spool(
     # Delete the files only now that the store has all of their events.
     is_spoiled = bool(found.problems) or any(scan.problems for scan in read)
     for scan in () if by_hand else read:
-        if is_spoiled and scan.path.exists():
+        if is_spoiled and (scan.events or scan.problems) and scan.path.exists():
             scan.path.replace(scan.path.with_name(f"{scan.path.name}-damaged"))
         else:
             scan.path.unlink(missing_ok=True)
@@ -302,11 +303,11 @@ class _Import:
             for buffer in buffers:
                 if buffer.run_id in gone:
                     refused.add(buffer.run_id)
-                    if self._is_there(buffer):
-                        continue
-                    count = len(buffer.pend) // 2
-                    self.refused += count
-                    self.problems.append(f"the store refused {plural(count, 'event')} of run {buffer.run_id}: {why}")
+                    if left := self._not_there(buffer):
+                        self.refused += len(left)
+                        which = f"{plural(len(left), 'event')} of run {buffer.run_id}"
+                        where = f"seq {left[0].seq}" + (f" to {left[-1].seq}" if len(left) > 1 else "")
+                        self.problems.append(f"the store refused {which} ({where}): {why}")
         stored = 0
         for buffer in self._buffers.values():
             if buffer.pend:
@@ -326,13 +327,15 @@ class _Import:
         if behind_gaps:
             restore(self._owner_id, [row for buffer in behind_gaps for row in buffer.take()])
 
-    def _is_there(self, buffer: RunBuffer) -> bool:
-        """Return whether the store has the events already, because the process that claimed the run imported them before."""
+    def _not_there(self, buffer: RunBuffer) -> list[Event]:
+        """Return the events that the store lacks: the process that claimed the run may have found or imported the others."""
         ours = [event for row in buffer.take() for event in unpack(row)]
         try:
-            return self._store.read(buffer.run_id, ours[0].seq - 1, len(ours)) == ours
+            theirs = self._store.read(buffer.run_id, ours[0].seq - 1, len(ours))
         except EventsMissing:
-            return False
+            return ours
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False))
+        return ours[len(list(same)) :]
 
 
 # A store whose runs can be restored has methods that the protocol `Store` lacks. Without them, the import uses others.

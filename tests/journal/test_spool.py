@@ -380,7 +380,7 @@ def test_a_store_that_cannot_leave_a_gap_keeps_the_file(store: SqliteStore) -> N
     store.append(OWNER.hex(), [pack("good", 1, numbered("good", ["run.start", "llm.ai.delta"]))])
     report = import_spool(Plain(store), OWNER.hex(), paths(store))
     assert report.events == 3
-    assert "refused 3 events of run r: " in (report.problem or "")
+    assert "refused 3 events of run r (seq 8 to 10): " in (report.problem or "")
     assert seqs(store, "good") == [1, 2, 3, 4, 5]
     assert len(list(store.path.parent.glob("*-damaged"))) == 1
 
@@ -460,8 +460,30 @@ def test_what_a_claim_has_shut_out_is_told(store: SqliteStore) -> None:
         store.append("another", [pack("r", 2, numbered("r", ["run.end"], 3))])
 
     report = import_spool(Overtaken(store, overtake), OWNER.hex(), paths(store))
-    assert "of run r: another process had claimed the run" in (report.problem or "")
+    assert "of run r (seq 3 to 5): another process had claimed the run" in (report.problem or "")
     assert all(Path(f"{path}-damaged").exists() for path in report.files)
+
+
+@pytest.mark.parametrize(("there", "refused", "where"), [(4, 1, "(seq 5)"), (2, 3, "(seq 3 to 5)"), (5, 0, "")])
+def test_only_what_the_store_lacks_is_refused(store: SqliteStore, there: int, refused: int, where: str) -> None:
+    """The owner of a run was killed, and another machine claimed the run, which had all but the last events: the report
+    counts these and names them. Of the files, only those that hold events are kept."""
+    spool = spool_at(store)
+    spool.prepare()
+    put_run(spool, 5)
+    data = [{"text": f"t{seq} "} for seq in range(1, 6)]
+    at = [(1_700_000_000_000 + seq) / 1000 for seq in range(1, 6)]
+    events = [Event(run_id="r", kind="llm.ai.delta", data=data[n], seq=n + 1, at=at[n]) for n in range(5)]
+    store.append(OWNER.hex(), [pack("r", 1, events[:there])])
+    assert store.claim("r", "another", 1)
+    store.append("another", [pack("r", 2, numbered("r", ["run.end"], there + 1))])
+    files = paths(store)
+    assert len(files) == 2
+    report = import_spool(store, OWNER.hex(), files)
+    assert (report.found, report.refused, report.events) == (5, refused, 0)
+    assert where in (report.problem or "")
+    left = sorted(path.name for path in files[0].parent.glob("*-spool-*"))
+    assert left == ([f"{spool.file.path.name}-damaged"] if refused else [])
 
 
 @pytest.mark.parametrize("content", [b"short", b"x" * 5000, b"RJSPOOL1" + b"\xff" * 5000])

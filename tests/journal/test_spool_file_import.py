@@ -62,7 +62,9 @@ def test_a_damaged_header_is_no_end(db: Path) -> None:
     for events, stored in ((5, 0), (0, 5)):
         code, said, talk = asked("--spool", path.name)
         assert code == 1
-        assert "the store refused 3 events of run claimed: another process had claimed the run" in said.pop("problem")
+        assert "the store refused 3 events of run claimed (seq 1 to 3): another process had claimed the run" in said.pop(
+            "problem"
+        )
         runs = ["r"] if events else []
         counts = {"found": 8, "events": events, "stored": stored, "refused": 3}
         assert said == {"spool": path.name, **counts, "runs": runs}

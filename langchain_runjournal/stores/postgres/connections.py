@@ -30,6 +30,8 @@ _MOST: Final = 8
 _KEPT: Final = 3
 _IN_USE: Final = 3.0
 """The seconds after a read or a write in which a store that gets no notifications asks often."""
+_IS_OURS: Final = "EXISTS (SELECT FROM {{s}}.facts WHERE name = 'store_id' AND value = '{store_id}')"
+_REPLACED: Final = "its schema was replaced, and is the store of another journal now"
 _T = TypeVar("_T")
 
 
@@ -73,16 +75,27 @@ class Connections:
         return time.monotonic() - self._used_at < _IN_USE
 
     def _sql(self, statement: str) -> bytes:
-        """Return a statement with the schema in place of `{s}`, and the wake-up of others in place of `{notify}`.
+        """Return a statement with the schema in place of `{s}`, the wake-up of others in place of `{notify}`, and the
+        condition that this is the store which was opened in place of `{is_ours}`.
 
         The name of the schema consists of letters, digits and underscores."""
         found = self._statements.get(statement)
         if found is None:
             schema = self._address.schema
             notify = f"pg_notify('{schema}', '')" if self._can_notify else "NULL"
-            text = statement.replace("{s}", f'"{schema}"').replace("{notify}", notify)
+            text = statement.replace("{is_ours}", _IS_OURS.format(store_id=self.store_id.hex()))
+            text = text.replace("{s}", f'"{schema}"').replace("{notify}", notify)
             found = self._statements[statement] = text.encode()
         return found
+
+    def _check_store(self, session: Session) -> None:
+        """Raise `StoreFailed` if the schema was dropped and made anew since this store was opened.
+
+        The spool of a journal belongs to the store that it was opened on. So a journal that went on in another one would
+        lose its last events to a kill.
+        """
+        if not self._row(session, "SELECT {is_ours}")[0]:
+            raise StoreFailed(path=self.url, reason=_REPLACED, hint="Restore the schema, or open the journal again")
 
     def _translated(self) -> AbstractContextManager[None]:
         return translated(self.url, self._address.secret)

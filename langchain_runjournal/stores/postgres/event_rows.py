@@ -43,7 +43,7 @@ WITH head AS MATERIALIZED (
         AND runs.epoch = head.epoch AND runs.owner_id = %(owner)s
     ORDER BY runs.run FOR NO KEY UPDATE OF runs
 ), fits AS MATERIALIZED (
-    SELECT WHERE (SELECT count(*) FROM held) = %(count)s
+    SELECT WHERE (SELECT count(*) FROM held) = %(count)s AND {is_ours}
 ), written AS (
     UPDATE {s}.runs SET
         version = runs.version + 1,
@@ -145,8 +145,10 @@ class EventRows(Connections):
                 batch.plan(segments)
                 if self._write(session, batch):
                     return
+                self._check_store(session)
             except (RunFenced, SeqGap):
                 if fresh:
+                    self._check_store(session)
                     raise
             except psycopg.errors.UniqueViolation:
                 logger.debug("a run in %s was begun at the same time", self.url)
@@ -171,7 +173,8 @@ class EventRows(Connections):
                     spans[names[run]].append((first, last))
                 batch = Batch(owner_id, known, gaps=True, spans=spans)
                 batch.plan(segments)
-                self._write(session, batch)
+                if not self._write(session, batch):
+                    self._check_store(session)
 
         try:
             self._append_with(work)

@@ -15,7 +15,7 @@ from .sessions import Session
 _BEAT: Final = """
 WITH gone AS (DELETE FROM {s}.deleted WHERE owner_id = %(owner_id)s AND beats < %(beats)s - %(remembered)s)
 INSERT INTO {s}.owners (owner_id, place, pid, born, lease, beats)
-VALUES (%(owner_id)s, %(place)s, %(pid)s, %(born)s, %(lease)s, %(beats)s)
+SELECT %(owner_id)s, %(place)s, %(pid)s::bigint, %(born)s, %(lease)s::double precision, %(beats)s::bigint WHERE {is_ours}
 ON CONFLICT (owner_id) DO UPDATE SET
     place = excluded.place, pid = excluded.pid, born = excluded.born, lease = excluded.lease, beats = excluded.beats
 """
@@ -46,7 +46,12 @@ class Owners(Connections):
             "beats": owner.beats,
             "remembered": _REMEMBERED,
         }
-        self._call(lambda session: session.execute(self._sql(_BEAT), values).close())
+
+        def work(session: Session) -> None:
+            if not session.execute(self._sql(_BEAT), values).rowcount:
+                self._check_store(session)
+
+        self._call(work)
 
     def forget(self, owner_id: str) -> None:
         """Remove an owner."""

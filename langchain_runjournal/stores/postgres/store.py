@@ -31,7 +31,7 @@ WITH there AS MATERIALIZED (
 ), begun AS (
     INSERT INTO {s}.runs (run_id, thread_id, status, owner_id, stop, rest, epoch, settled, ended_at, last_seq)
     SELECT %(run_id)s, %(thread_id)s, %(status)s, %(owner_id)s, %(stop)s, %(rest)s, %(epoch)s, %(settled)s, %(ended_at)s, 0
-    WHERE NOT EXISTS (SELECT FROM there)
+    WHERE NOT EXISTS (SELECT FROM there) AND {is_ours}
     RETURNING run
 )
 SELECT (SELECT run FROM begun), ARRAY(SELECT run_id FROM there),
@@ -51,7 +51,7 @@ SELECT CASE WHEN EXISTS (SELECT FROM asked) THEN {notify} END
 _CLAIM: Final = """
 WITH won AS (
     UPDATE {s}.runs SET owner_id = %(owner_id)s, epoch = epoch + 1, version = version + 1
-    WHERE run_id = %(run_id)s AND epoch = %(epoch)s AND (ended_at IS NULL OR NOT settled) RETURNING run
+    WHERE run_id = %(run_id)s AND epoch = %(epoch)s AND (ended_at IS NULL OR NOT settled) AND {is_ours} RETURNING run
 )
 SELECT count(*), CASE WHEN count(*) > 0 THEN {notify} END FROM won
 """
@@ -84,6 +84,8 @@ class PostgresStore(EventRows, Listing, Owners, Facts, Listening):
             if number is not None:
                 self._known[run.run_id] = Known(number, 0, run)
                 return []
+            if not there:
+                self._check_store(session)
             # The first attempt may have begun the run, and its connection was lost before the answer came.
             return [] if again and ours else [decoded(run_id) for run_id in there]
 
