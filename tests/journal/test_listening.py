@@ -16,6 +16,7 @@ import pytest
 from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.testing import FaultyStore
+from langchain_runjournal.testing.store_contract.support import comes_true
 from tests.support.far_server import FarServer, ServedStore
 
 Connect = Callable[[], tuple[RunJournal, ServedStore]]
