@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, Run, RunJournal
 from langchain_runjournal.errors import InvalidArgument, JournalClosed, RunNotFound
 from langchain_runjournal.events import Kind
+from langchain_runjournal.events.segments import pack
 from langchain_runjournal.journal import thread_follow
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.follow import Sleeper
@@ -297,6 +298,34 @@ def test_what_a_dead_owner_left_holds_no_later_run(
         other.close()
         event = await asyncio.wait_for(waiting, PATIENCE)
         assert (event.run_id, event.seq) == ("d", 1)
+        await follower.aclose()
+
+    run(main())
+
+
+def test_what_the_spool_of_a_dead_owner_held_comes_first(
+    place: Place, journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spool is imported when the owner is found dead: what was in it is yielded before the later run."""
+    monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_SLEEP", 0.05)
+    leave(journals, "a")
+    journal = journals()
+    core = core_of(journal)
+    is_gone = core.dead_owners.owner_is_gone
+
+    def import_and_tell(run: Run) -> bool:
+        if run.run_id == "a" and run.last_seq == 4:
+            left = Event(run_id="a", kind="llm.ai.delta", data={"text": "left"}, seq=5, at=1_700_000_000.0)
+            core.store.append(str(run.owner), [pack("a", run.epoch, [left])])
+        return is_gone(run)
+
+    monkeypatch.setattr(core.dead_owners, "owner_is_gone", import_and_tell)
+    put(journal, "b", "run.start", "llm.start")
+    journal.flush()
+
+    async def main() -> None:
+        follower = journal.afollow_thread("t")
+        assert await take(follower, 6) == [*(("a", seq) for seq in range(1, 6)), ("b", 1)]
         await follower.aclose()
 
     run(main())
