@@ -62,6 +62,7 @@ PURE = {
     "journal.event_texts",
     "journal.process_liveness",
     "journal.follow_plan",
+    "journal.thread_follow_plan",
     "journal.spool_format",
     "settle.repair_plan",
     "stores.postgres.batch",
