@@ -53,15 +53,15 @@ def _cursor(after: object) -> Cursor | None:
 def follow_thread(core: JournalCore, plan: ThreadReplay) -> Iterator[Event]:
     """Yield the events of all runs of a thread, without an end. Block between events."""
     waiter = Sleeper()
-    listening = _Listening(core, plan, waiter)
+    listening = Listening(core, plan, waiter)
     try:
         while True:
             doubtful = False
             if plan.step is ThreadStep.WAIT:
-                doubtful = not waiter.sleep(_patience(core, plan))
+                doubtful = not waiter.sleep(patience_of(core, plan))
                 listening.woken(in_doubt=doubtful)
             listening.listen()
-            yield from _step(core, plan, doubtful)
+            yield from look_at_thread(core, plan, doubtful)
     finally:
         listening.stop()
 
@@ -71,25 +71,25 @@ async def afollow_thread(
 ) -> AsyncIterator[Event]:
     """Yield the events of all runs of a thread, without an end. Await between events."""
     waiter = LoopSleeper(asyncio.get_running_loop(), core.duties)
-    listening = _Listening(core, plan, waiter)
+    listening = Listening(core, plan, waiter)
     try:
         while True:
             doubtful = False
             if plan.step is ThreadStep.WAIT:
-                doubtful = not await waiter.sleep(_patience(core, plan))
+                doubtful = not await waiter.sleep(patience_of(core, plan))
                 listening.woken(in_doubt=doubtful)
             listening.listen()
             # A read from memory does not block, so it can stay on the event loop.
-            found = None if doubtful else _step_here(core, plan)
+            found = None if doubtful else look_at_thread_here(core, plan)
             if found is None:
-                found = await off_loop(partial(_step, core, plan, doubtful))
+                found = await off_loop(partial(look_at_thread, core, plan, doubtful))
             for event in found:
                 yield event
     finally:
         listening.stop()
 
 
-class _Listening:
+class Listening:
     """What wakes one follower: the run that it follows, and its thread."""
 
     def __init__(self, core: JournalCore, plan: ThreadReplay, waiter: Sleeper | LoopSleeper) -> None:
@@ -127,7 +127,7 @@ class _Listening:
             self._waiter.stop_listening(self._core, self._run_id)
 
 
-def _patience(core: JournalCore, plan: ThreadReplay) -> float | None:
+def patience_of(core: JournalCore, plan: ThreadReplay) -> float | None:
     """Return how long a follower may sleep without a wake-up; None between two runs."""
     if plan.replay is None:
         return None
@@ -136,7 +136,7 @@ def _patience(core: JournalCore, plan: ThreadReplay) -> float | None:
     return _PAUSED if plan.is_paused else longest_sleep(core)
 
 
-def _step_here(core: JournalCore, plan: ThreadReplay) -> list[Event] | None:
+def look_at_thread_here(core: JournalCore, plan: ThreadReplay) -> list[Event] | None:
     """Do the next step if memory suffices for it: reading a run on which this process works. Return its events, or None."""
     if plan.step is not ThreadStep.READ or plan.replay is None:
         return None
@@ -146,7 +146,7 @@ def _step_here(core: JournalCore, plan: ThreadReplay) -> list[Event] | None:
     return plan.accept(page, is_ours=_is_ours(core, plan.replay.run_id))
 
 
-def _step(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> list[Event]:
+def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> list[Event]:
     """Do the next step, and return the events that it finds. Block for as long as the store takes."""
     core.check_open()
     replay = plan.replay
