@@ -63,6 +63,7 @@ PURE = {
     "journal.event_texts",
     "journal.process_liveness",
     "journal.follow_plan",
+    "journal.thread_follow_plan",
     "journal.spool_format",
     "server.cursor",
     "server.dialects",
