@@ -101,11 +101,10 @@ class AiSdkProjector:
             self._out.append(chunk("start", messageId=id, messageMetadata=about))
         self._out.append(payload)
 
-    def _put_in_step(self, payload: Payload) -> None:
+    def _open_step(self) -> None:
         if not self._has_step:
             self._has_step = True
             self._put(chunk("start-step"))
-        self._put(payload)
 
     def _end_step(self, call: TranscriptCall) -> None:
         """End the step if no other call streams in it: the clients drop open parts at its end."""
@@ -160,7 +159,7 @@ class AiSdkProjector:
     def _answer_of(self, call: TranscriptCall) -> ShownAnswer:
         shown = self._shown.get(id(call))
         if shown is None:
-            shown = self._shown[id(call)] = ShownAnswer(self._ids, self._put_in_step)
+            shown = self._shown[id(call)] = ShownAnswer(self._ids, self._put, self._open_step)
         return shown
 
     def _stream(self, call: TranscriptCall, bare: str | Mapping[str, Any]) -> None:
@@ -174,7 +173,7 @@ class AiSdkProjector:
     def _cut_off(self, call: TranscriptCall) -> None:
         shown = self._shown.get(id(call))
         if shown is not None:
-            shown.close()
+            shown.cut_off()
             self._end_step(call)
 
     def _decide(self, call_ids: Iterable[str]) -> None:
@@ -257,8 +256,8 @@ class AiSdkProjector:
         for call in list(self._reader.parts):
             self._end_call(call)
         status = str(about.get("status", "completed"))
-        for part_id, question in self._questions:
-            self._put(data("question", part_id, {**question, "answered": status == "completed"}))
+        for part_id, question in self._questions if status == "completed" else ():
+            self._put(data("question", part_id, {**question, "answered": True}))
         for shown in self._shown.values() if status != "completed" else ():
             shown.abandon()
         self._has_ended = True
@@ -274,7 +273,7 @@ class AiSdkProjector:
             fields = found[0]["data"]
             mark = mark_in(fields.get("additional_kwargs"))
             self._answer_of(call).become(fields, asks=False)
-            self._put_in_step(data("partial", f"{self._run.run_id}:{call.call_id}", partial_data(mark)))
+            self._put(data("partial", f"{self._run.run_id}:{call.call_id}", partial_data(mark)))
         elif shown is not None:
             shown.withdraw()
         self._end_step(call)

@@ -6,7 +6,7 @@ in a `data-withdrawn` part: a page leaves it out, and a page that knows nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -73,9 +73,10 @@ class Ids:
 class ShownAnswer:
     """One answer on the page."""
 
-    def __init__(self, ids: Ids, put: Callable[[Payload], None]) -> None:
+    def __init__(self, ids: Ids, put: Callable[[Payload], None], open_step: Callable[[], None]) -> None:
         self._ids = ids
         self._put = put
+        self._open_step = open_step
         self._flow = Flow()
         self._parts: list[_Part] = []
         self._open: _Part | None = None
@@ -83,7 +84,8 @@ class ShownAnswer:
         """The tool requests by their place in the stream."""
         self._tools: dict[str, _Tool] = {}
         """The tool requests by the id that the model gave them."""
-        self._attached: list[Data] = []
+        self._attached: list[tuple[Data, str | None]] = []
+        """The sources, with the id of each, and the files, which have none."""
         self.message: Mapping[str, Any] | None = None
         """The whole message that the page shows; None while it streams."""
 
@@ -117,6 +119,7 @@ class ShownAnswer:
         self.close()
         self._open = part = _Part(self._ids.part(), kind, [])
         self._parts.append(part)
+        self._open_step()
         self._put(chunk(f"{kind}-start", id=part.id, providerMetadata={RUNJOURNAL: {"part": part.id}}))
 
     def _add(self, text: str) -> None:
@@ -130,6 +133,18 @@ class ShownAnswer:
         part, self._open = self._open, None
         if part is not None:
             self._put(chunk(f"{part.kind}-end", id=part.id))
+
+    def cut_off(self) -> None:
+        """End what is open: nothing more will come. The step must be open: version 7 looks for a tool call only there."""
+        self.close()
+        for tool in self._tools.values():
+            self._break(tool)
+
+    def _break(self, tool: _Tool) -> None:
+        if not tool.is_whole:
+            tool.is_whole = True
+            raw = "".join(tool.args)
+            self._put(chunk("tool-input-error", toolCallId=tool.id, toolName=tool.name, input=raw, errorText=CUT_CALL))
 
     def _ask(self, call: Mapping[str, Any]) -> None:
         place, given, name, args = call.get("index"), call.get("id"), call.get("name"), call.get("args")
@@ -147,6 +162,7 @@ class ShownAnswer:
                 return
             self._tools[tool.given] = tool
             tool.id = self._ids.tool(tool.given)
+            self._open_step()
             self._put(chunk("tool-input-start", toolCallId=tool.id, toolName=tool.name))
         if tool.held and not tool.is_whole:
             tool.args.append(tool.held)
@@ -164,11 +180,17 @@ class ShownAnswer:
         self._withdraw([], gone)
         for one in inputs:
             self._complete(one)
-        for found in attachments_of(fields):
-            if found not in self._attached:
-                self._attached.append(found)
-                extra = {"sourceId": self._ids.part()} if found["type"] != "file" else {}
-                self._put(chunk(**found, **extra))
+        self._attach(attachments_of(fields))
+
+    def _attach(self, wanted: list[Data]) -> None:
+        gone = [id for found, id in self._attached if id is not None and found not in wanted]
+        self._withdraw([], [], gone)
+        there = [found for found, _ in self._attached]
+        for found in wanted:
+            if found not in there:
+                id = None if found["type"] == "file" else self._ids.part()
+                self._attached.append((found, id))
+                self._put(chunk(**found, sourceId=id))
 
     def _become_words(self, wanted: list[Words]) -> None:
         shown = [part.words for part in self._parts]
@@ -194,6 +216,7 @@ class ShownAnswer:
         tool = self._tools.get(one.id)
         if tool is None:
             tool = self._tools[one.id] = _Tool(id=self._ids.tool(one.id), given=one.id)
+            self._open_step()
         tool.name = tool.name or one.name
         if tool.is_whole or tool.id is None:
             return
@@ -220,21 +243,20 @@ class ShownAnswer:
     def withdraw(self) -> None:
         """Take all of it back."""
         self.close()
-        self._withdraw(list(self._parts), list(self._tools))
+        self._withdraw(list(self._parts), list(self._tools), [id for _, id in self._attached if id is not None])
         self._flow, self._streamed, self.message = Flow(), {}, None
 
-    def _withdraw(self, parts: list[_Part], tools: list[str]) -> None:
-        if not parts and not tools:
+    def _withdraw(self, parts: list[_Part], tools: list[str], sources: Sequence[str] = ()) -> None:
+        if not parts and not tools and not sources:
             return
         if self._open in parts:
             self.close()
         found = [tool for given in tools if (tool := self._tools.pop(given)).id is not None]
         for tool in found:
-            if not tool.is_whole:
-                raw = "".join(tool.args)
-                self._put(chunk("tool-input-error", toolCallId=tool.id, toolName=tool.name, input=raw, errorText=CUT_CALL))
+            self._break(tool)
         self._parts = [part for part in self._parts if part not in parts]
-        named = {"parts": [part.id for part in parts], "tools": [tool.id for tool in found]}
+        self._attached = [one for one in self._attached if one[1] not in sources]
+        named = {"parts": [*(part.id for part in parts), *sources], "tools": [tool.id for tool in found]}
         self._put(data("withdrawn", self._ids.part(), named))
 
 
