@@ -40,7 +40,7 @@ def parse(text: str | None, run_id: str | None) -> Cursor:
     """Parse the cursor of a run, or of a thread if `run_id` is None. Never raise."""
     if text is None:
         return ABSENT
-    if text in ("-1", "0"):
+    if text in ("", "-1", "0"):
         return Cursor("start")
     if text == "now":
         return Cursor("now")

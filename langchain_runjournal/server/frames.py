@@ -1,7 +1,7 @@
 """Pure: frames of server-sent events, and their ids.
 
-Rule: an event becomes 0 or more frames. The last frame of an event has the id `<run>:<seq>`, those before it `<run>:<seq>.1`,
-`<run>:<seq>.2` and so on. A frame that stands for nothing durable has no id, so it never moves a cursor.
+Rule: an event becomes 0 or more frames. The last frame of an event has the id `<run>:<seq>`, those before it
+`<run>:<seq>.1`, `<run>:<seq>.2` and so on. A frame that stands for nothing durable has no id, so it never moves a cursor.
 """
 
 from __future__ import annotations

@@ -49,6 +49,11 @@ class Dialect(Protocol):
         """Whether a projector must see all events of its run. If not, a stream may begin at its cursor."""
         ...
 
+    @property
+    def holds(self) -> bool:
+        """Whether a stream stays open while its run waits for a human. If not, it ends there."""
+        ...
+
     def projector(self, run: Run) -> Projector:
         """Return a projector for one run."""
         ...
