@@ -191,7 +191,7 @@ class Service:
             raise
         return EventStream(
             source,
-            self.timing,
+            self.timing.of(dialect),
             ids=dialect.has_ids,
             headers=headers,
             on_end=self._on_stream_end,

@@ -38,7 +38,7 @@ async def event_stream(
     answer. The handler decides who may see the run, at each request: a client that reconnects sends a new one.
     """
     chosen = dialect_named(dialect)
-    timing = Timing()
+    timing = Timing().of(chosen)
     view = View(dialect=chosen, merge=merge, tick=timing.heartbeat)
     try:
         run = await journal.arun(run_id)
@@ -58,7 +58,7 @@ async def event_source(
     let it pass, so that the connection is aborted and the client comes back. `HEADERS` has the headers of such a response.
     """
     chosen = dialect_named(dialect)
-    timing = Timing()
+    timing = Timing().of(chosen)
     run = await journal.arun(run_id)
     source = await open_run(journal, run, cursor, View(dialect=chosen, merge=merge, tick=timing.heartbeat))
     if source is None:

@@ -12,7 +12,7 @@ from langchain_runjournal import Run
 from langchain_runjournal.errors import InvalidArgument
 from langchain_runjournal.events import RunStatus
 from langchain_runjournal.server.dialects.ai_sdk.request import ChatRequest, parse
-from langchain_runjournal.server.dialects.ai_sdk.ui_messages import Question, ThreadMessage, ui_messages
+from langchain_runjournal.server.dialects.ai_sdk.ui_messages import ThreadMessage, ui_messages
 
 
 def said(kind: str, content: Any, run: str | None = None, **more: Any) -> ThreadMessage:
@@ -80,14 +80,6 @@ def test_a_thread_without_a_journal_has_messages_with_ids() -> None:
     assert ids[1:3] == ["m", "m:2"]
 
 
-def test_a_question_of_a_paused_run_stands_at_its_answer() -> None:
-    """Also where the run has said nothing."""
-    question = Question("r", {"id": "i", "value": "may I?"})
-    part = {"type": "data-question", "id": "r:i", "data": {"runId": "r", "id": "i", "value": "may I?"}}
-    assert ui_messages("t", [said("human", "hi", "r"), said("ai", "well", "r")], {}, [question])[1]["parts"][-1] == part
-    assert ui_messages("t", [said("human", "hi", "r")], {}, [question])[1]["parts"] == [part]
-
-
 def test_files_of_a_user_are_shown() -> None:
     """As the client sent them, or as an URL."""
     request = parse(body(parts=[{"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk="}]))
@@ -114,7 +106,7 @@ def test_an_edit_a_regeneration_and_an_answer_are_told_apart() -> None:
     """By what `sendMessage`, `regenerate` and a data part send."""
     assert parse(body(messageId="u1")).kind == "edit"
     again = parse(body(trigger="regenerate-message", messageId="t:r1"))
-    assert (again.kind, again.message_id, again.last) == ("regenerate", "t:r1", "u1")
+    assert (again.kind, again.message_id, again.last, again.content) == ("regenerate", "t:r1", "u1", "hi")
     assert parse({"id": "t", "trigger": "regenerate-message", "messages": []}).last is None
     answer = {"type": "data-answer", "data": {"id": "i", "value": True}}
     assert parse(body(parts=[answer])).resume == {"i": True}

@@ -301,6 +301,7 @@ class AiSdk:
     name: str = "ai-sdk"
     has_ids: bool = False
     folds: bool = True
+    holds: bool = False
 
     def projector(self, run: Run) -> AiSdkProjector:
         """Return a projector for one run."""

@@ -50,13 +50,16 @@ def parse(body: object) -> ChatRequest:
             raise InvalidArgument(name="command", expected='an object {"resume": ...}', value=command)
         return ChatRequest(kind="answer", thread_id=thread_id, message_id=_own(last), resume=command["resume"])
     if trigger == "regenerate-message":
-        return ChatRequest(kind="regenerate", thread_id=thread_id, message_id=target, last=_own(last))
+        # The message before the answer counts only if the thread does not have it: the server may have refused it.
+        said = last if isinstance(last, Mapping) and last.get("role") == "user" else {}
+        words = [part for part in _parts(said) if part.get("type") in ("text", "file")]
+        content = _content(words) if words else ""
+        return ChatRequest(kind="regenerate", thread_id=thread_id, message_id=target, content=content, last=_own(last))
     if trigger != "submit-message":
         raise InvalidArgument(name="trigger", expected='"submit-message" or "regenerate-message"', value=trigger)
     if not isinstance(last, Mapping) or last.get("role") != "user":
         raise InvalidArgument(name="messages", expected="a list whose last message is the new one of the user", value=last)
-    message_id, parts = _id("the id of the message", last.get("id")), last.get("parts")
-    parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+    message_id, parts = _id("the id of the message", last.get("id")), _parts(last)
     answers = [part.get("data") for part in parts if part.get("type") == "data-answer"]
     if answers:
         return ChatRequest(kind="answer", thread_id=thread_id, message_id=message_id, resume=_resume(answers))
@@ -69,6 +72,11 @@ def _id(name: str, value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID or not value.isprintable():
         raise InvalidArgument(name=name, expected=f"printable text of 1 to {LONGEST_ID} characters", value=value)
     return value
+
+
+def _parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    parts = message.get("parts")
+    return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
 
 
 def _own(message: object) -> str | None:

@@ -6,14 +6,14 @@ resumes a stream never has two bubbles for one answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....events import Run, RunStatus
 from ....messages.marks import mark_in
 from ....messages.message_data import Data
 from .answer import Output, attachments_of, file_part, output_of, tool_inputs, words_of
-from .projector import message_id, partial_data, question_data
+from .projector import message_id, partial_data
 from .shown import NOT_VALID
 
 
@@ -24,25 +24,15 @@ class ThreadMessage(NamedTuple):
     run_id: str | None = None
 
 
-class Question(NamedTuple):
-    """Something that a paused run asks a human."""
-
-    run_id: str
-    interrupt: Mapping[str, Any]
-
-
 def ui_messages(
     thread_id: str,
     messages: Sequence[ThreadMessage],
     runs: Mapping[str, Run] | None = None,
-    questions: Iterable[Question] = (),
 ) -> list[Data]:
     """Return the UI messages of a thread. `runs`: what is known of its runs, for the metadata of the answers."""
     conversation = _Conversation(thread_id, runs or {})
     for at, one in enumerate(messages):
         conversation.add(one, at)
-    for question in questions:
-        conversation.ask(question)
     return conversation.found
 
 
@@ -66,12 +56,6 @@ class _Conversation:
             self._answer(one.run_id, fields, at)
         elif kind == "tool":
             self._result(one, at)
-
-    def ask(self, question: Question) -> None:
-        """Add a question to the answer of its run."""
-        about = question_data(question.run_id, question.interrupt)
-        part_id = f"{question.run_id}:{question.interrupt.get('id') or 0}"
-        self._of_run(question.run_id, 0)["parts"].append({"type": "data-question", "id": part_id, "data": about})
 
     def _begin(self, role: str, id: str, metadata: Data | None) -> Data:
         unique, count = id, 1
