@@ -4,7 +4,9 @@ import { check, same, standing, textOf } from './chat.mjs';
 
 const [, , version, url] = process.argv;
 const dom = new JSDOM('<!doctype html><body></body>', { url: 'http://localhost/' });
-for (const name of ['window', 'document', 'HTMLElement', 'Node', 'MutationObserver']) globalThis[name] = name === 'window' ? dom.window : dom.window[name];
+const globals = { window: dom.window };
+for (const name of ['document', 'navigator', 'HTMLElement', 'Node', 'MutationObserver']) globals[name] = dom.window[name];
+for (const [name, value] of Object.entries(globals)) Object.defineProperty(globalThis, name, { value, configurable: true });
 globalThis.IS_REACT_ACT_ENVIRONMENT = true;
 
 const { createElement } = await import('react');
@@ -21,7 +23,7 @@ function Page({ id, messages: initial, resume, into }) {
   into.chat = chat;
   return createElement('ul', null, chat.messages.map((message) =>
     createElement('li', { key: message.id, 'data-role': message.role },
-      standing(message).map((part, at) => createElement('span', { key: at, 'data-part': part.type }, part.text ?? JSON.stringify(part.data ?? part.output ?? '')))),
+      standing(message).map((part, at) => createElement('span', { key: at, 'data-part': part.type }, part.text ?? JSON.stringify(part.data ?? part.output)))),
   ));
 }
 
@@ -33,7 +35,7 @@ async function show(id, resume) {
 }
 
 const bubbles = () => [...dom.window.document.querySelectorAll('li')].map((one) => one.textContent);
-const until = (is, what) => waitFor(() => check(is(), `${what}: ${JSON.stringify(bubbles())}`), { timeout: 20000 });
+const until = (is, what) => waitFor(() => check(is(), `${what}: ${JSON.stringify(bubbles())}`), { timeout: 10000 });
 
 async function run(name, text) {
   const id = `${version} hook ${name}`;
