@@ -237,7 +237,7 @@ class AiSdkProjector:
         named = value.get("type") if isinstance(value, Mapping) else None
         name = next((one for one in (event.data.get("name"), named) if isinstance(one, str) and _is_free(one)), "custom")
         given = value.get("id") if isinstance(value, Mapping) else None
-        self._put(data(name, given if isinstance(given, str) else f"{self._run.run_id}:{event.seq}", value))
+        self._put(data(name, given if isinstance(given, str) else f"{self._run.run_id}:custom:{event.seq}", value))
 
     def _ask(self, about: Mapping[str, Any]) -> None:
         self._close_all()
