@@ -16,7 +16,7 @@ from langchain_runjournal.server.dialects.ai_sdk.projector import AI_SDK
 from langchain_runjournal.server.dialects.ai_sdk.shown import NO_RESULT
 from langchain_runjournal.server.dialects.ai_sdk.ui_messages import ThreadMessage, ui_messages
 from langchain_runjournal.server.frames import number
-from tests.support.random_runs import RandomRun
+from tests.support.random_stories import RandomRun
 from tests.support.ui_stream import UIMessage, essence, read
 
 

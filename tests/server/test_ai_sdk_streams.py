@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.test_ai_sdk_projector import frames_of
 from tests.support.node_clients import install, run
-from tests.support.random_runs import RandomRun
+from tests.support.random_stories import RandomRun
 from tests.support.ui_stream import read
 
 pytestmark = pytest.mark.slow
