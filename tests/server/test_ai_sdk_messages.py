@@ -59,7 +59,7 @@ def test_a_partial_answer_is_marked_with_its_cause() -> None:
     mark = {"origin": "partial", "reason": "stop", "call_id": "m", "calls": [{"id": "c", "name": "rm", "final": False}]}
     (found,) = ui_messages("t", [said("ai", "Stop lo", "r", additional_kwargs={"runjournal": mark})])
     about = {"cause": "stop", "calls": mark["calls"]}
-    assert found["parts"][-1] == {"type": "data-partial", "id": "r:m", "data": about}
+    assert found["parts"][-1] == {"type": "data-partial", "id": "r:partial:m", "data": about}
 
 
 def test_a_tool_that_failed_and_one_that_an_earlier_run_asked_for() -> None:

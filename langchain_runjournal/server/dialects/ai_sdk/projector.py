@@ -86,7 +86,7 @@ class AiSdkProjector:
         if not self._has_ended:
             self._close_all()
             if what == "interrupted" and self._is_open:
-                self._put(data("partial", f"{self._run.run_id}:end", {"cause": "crash"}))
+                self._put(data("partial", f"{self._run.run_id}:partial:run", {"cause": "crash"}))
             self._finish("paused" if what == "paused" else "interrupted", {})
         return [*self._out, DONE]
 
@@ -201,7 +201,7 @@ class AiSdkProjector:
         for given, result in call.results.items():
             shown.answer(given, output_of(result))
         if isinstance(call.cut, Mapping):
-            self._put(data("partial", f"{self._run.run_id}:{call.call_id}", {"cause": call.cut.get("cause")}))
+            self._put(data("partial", f"{self._run.run_id}:partial:{call.call_id}", {"cause": call.cut.get("cause")}))
 
     def _answer(self, message: Data) -> None:
         given = message["data"].get("tool_call_id")
@@ -242,7 +242,7 @@ class AiSdkProjector:
     def _ask(self, about: Mapping[str, Any]) -> None:
         self._close_all()
         for one in about.get("interrupts", ()):
-            part_id = f"{self._run.run_id}:{one.get('id') or len(self._questions)}"
+            part_id = f"{self._run.run_id}:question:{one.get('id') or len(self._questions)}"
             self._questions.append((part_id, question_data(self._run.run_id, one)))
             self._put(data("question", part_id, self._questions[-1][1]))
 
@@ -273,7 +273,7 @@ class AiSdkProjector:
             fields = found[0]["data"]
             mark = mark_in(fields.get("additional_kwargs"))
             self._answer_of(call).become(fields, asks=False)
-            self._put(data("partial", f"{self._run.run_id}:{call.call_id}", partial_data(mark)))
+            self._put(data("partial", f"{self._run.run_id}:partial:{call.call_id}", partial_data(mark)))
         elif shown is not None:
             shown.withdraw()
         self._end_step(call)
