@@ -1,11 +1,12 @@
 """The routes of the AI SDK dialect: what `DefaultChatTransport` calls, and what a page needs beside it.
 
-Rule: a POST names its run, whose id follows from the thread and the message. So a POST that is sent again is the same run, and
-gets the same stream.
+Rule: a POST names its run, whose id follows from the thread and the message. So a POST that is sent again is the same run,
+and gets the same stream.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -16,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from .. import errors
 from ..common import strict_json
 from ..events import Run, RunStatus
-from ..messages.message_data import Data, message_data
+from ..messages.message_data import message_data
 from .dialects.ai_sdk.projector import AI_SDK
 from .dialects.ai_sdk.request import ChatRequest, parse
 from .dialects.ai_sdk.ui_messages import ThreadMessage, ui_messages
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .service import Graph, Service
 
 _NAMES: Final = uuid5(NAMESPACE_URL, "langchain-runjournal/ai-sdk")
-_HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 _NO_STORE: Final = {"cache-control": "no-store"}
 _STOP_LIMIT: Final = 30.0
 
@@ -66,7 +66,7 @@ class AiSdkRoutes:
         await self._service.access.check(request, "start", thread_id)
         graph = await self._graph(body.get("graph"), thread_id)
         run_id, _ = await begin_run(self._service, thread_id, await self._start(asked, graph))
-        return await self._service.stream_run(await self._journal.arun(run_id), None, AI_SDK, headers=_HEADERS)
+        return await self._service.stream_run(await self._journal.arun(run_id), None, AI_SDK)
 
     async def stream(self, request: Request) -> Response:
         """Stream the run that is going on, from its start; 204 if there is none."""
@@ -76,11 +76,11 @@ class AiSdkRoutes:
             run = await self._journal.arun(identifier(named, self._service.limits))
             if run.thread_id != thread_id:
                 raise not_found()
-            return await self._service.stream_run(run, None, AI_SDK, headers=_HEADERS)
+            return await self._service.stream_run(run, None, AI_SDK)
         newest = await self._newest(thread_id)
         if newest is None or newest.ended:
             return Response(status_code=204, headers=_NO_STORE)
-        return await self._service.stream_run(newest, None, AI_SDK, headers=_HEADERS)
+        return await self._service.stream_run(newest, None, AI_SDK)
 
     async def messages(self, request: Request) -> Response:
         """Return the UI messages of a thread, for `useChat({messages})`."""
@@ -129,31 +129,28 @@ class AiSdkRoutes:
             return Start(input=Command(resume=asked.resume), **about)
         if asked.kind == "submit":
             return _submit(asked, graph, asked.message_id or "")
+        name = (asked.kind, asked.message_id or "", asked.last or "", strict_json.dumps(asked.content))
+        run_id, is_running = await self._replacing_run(asked.thread_id, name)
+        if is_running:
+            return _begin(asked, graph, run_id, "")
         view = await read_thread(self._service, asked.thread_id)
         target = _message_to_replace(view, asked)
-        if target is None and asked.kind == "regenerate" and asked.content and asked.last is not None:
+        if target is not None:
+            content = asked.content if asked.kind == "edit" else target.content
+            return _begin(replace(asked, content=content), graph, run_id, str(target.id), before=str(target.id))
+        if asked.kind == "regenerate" and asked.content and asked.last is not None:
             # The page regenerates the answer to a message that was refused, because the thread was busy.
             return _submit(asked, graph, asked.last)
-        if target is None:
-            raise Problem(404, "The thread has no such message. Load its messages again.")
-        again = ChatRequest(
-            kind="edit",
-            thread_id=asked.thread_id,
-            message_id=target.id,
-            content=asked.content if asked.kind == "edit" else cast("str | list[Data]", target.content),
-        )
-        run_id = await self._replacing_run(asked, again)
-        return _begin(again, graph, run_id, str(target.id), before=str(target.id))
+        raise Problem(404, "The thread has no such message. Load its messages again.")
 
-    async def _replacing_run(self, asked: ChatRequest, again: ChatRequest) -> UUID:
-        """Return the id of a run that takes the place of others: the one that is running, if this request began it."""
-        name = (asked.kind, str(again.message_id), strict_json.dumps(again.content))
-        runs = await self._journal.aruns(asked.thread_id, limit=2)
-        if runs and runs[0].status == RunStatus.RUNNING:
-            running = _run_id(asked.thread_id, *name, runs[1].run_id if len(runs) > 1 else "")
+    async def _replacing_run(self, thread_id: str, name: tuple[str, ...]) -> tuple[UUID, bool]:
+        """Return the id of a run that takes the place of others, and whether it is running: this request began it before."""
+        runs = await self._journal.aruns(thread_id, limit=2)
+        if runs and not runs[0].ended:
+            running = _run_id(thread_id, *name, runs[1].run_id if len(runs) > 1 else "")
             if str(running) == runs[0].run_id:
-                return running
-        return _run_id(asked.thread_id, *name, runs[0].run_id if runs else "")
+                return running, True
+        return _run_id(thread_id, *name, runs[0].run_id if runs else ""), False
 
     async def _inputs(self, run: Run) -> list[ThreadMessage]:
         """Return what a user has said to a run that is going on: its stream has only the answer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
@@ -13,6 +12,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
 from langgraph.types import interrupt
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -57,6 +57,15 @@ def application(journal: RunJournal, saver: BaseCheckpointSaver[Any] | None = No
         """Ask a human."""
         return f"the human says {interrupt({'question': question})}"
 
+    @tool
+    def progress() -> str:
+        """Report how far it is."""
+        write = get_stream_writer()
+        write({"type": "progress", "id": "p", "done": 0.5})
+        write("half")
+        write({"type": "progress", "id": "p", "done": 1})
+        return "done"
+
     def script(messages: list[BaseMessage]) -> Any:
         last = max(at for at, one in enumerate(messages) if one.type == "human")
         word, _, key = messages[last].text.partition(":")
@@ -72,6 +81,7 @@ def application(journal: RunJournal, saver: BaseCheckpointSaver[Any] | None = No
             "hold input": ["Looking. ", Call("weather", {"city": "Oslo"}), wait],
             "hold tool": ["Looking. ", Call("slow", {"key": key})],
             "ask": ["A moment. ", Call("ask", {"question": "May I?"})],
+            "progress": [Call("progress", {})],
             "fail": ["Well, ", RuntimeError("secret")],
             "count": f"Answer number {next(numbers)}.",
             "echo": " | ".join(f"{one.type}: {one.text}" for one in messages),
@@ -82,10 +92,8 @@ def application(journal: RunJournal, saver: BaseCheckpointSaver[Any] | None = No
         gates.open(request.path_params["key"])
         return JSONResponse({})
 
-    agent: Any = create_agent(ScriptedChatModel(script), [weather, slow, ask], checkpointer=saver or InMemorySaver())
+    agent: Any = create_agent(
+        ScriptedChatModel(script), [weather, slow, ask, progress], checkpointer=saver or InMemorySaver()
+    )
     app = create_app(agent, journal, **options)
     return Starlette(routes=[Route("/gates/{key}", open_gate, methods=["POST"]), Mount("/agent", app)])
-
-
-def journal_in(home: Path) -> RunJournal:
-    return RunJournal(home / "runs.db")

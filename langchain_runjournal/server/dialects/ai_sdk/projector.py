@@ -303,6 +303,11 @@ class AiSdk:
     folds: bool = True
     holds: bool = False
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of its streams, beside those that every stream has."""
+        return {"x-vercel-ai-ui-message-stream": "v1"}
+
     def projector(self, run: Run) -> AiSdkProjector:
         """Return a projector for one run."""
         return AiSdkProjector(run)

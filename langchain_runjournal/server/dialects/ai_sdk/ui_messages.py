@@ -97,7 +97,9 @@ class _Conversation:
             parts.append({**found, **extra})
         mark = mark_in(fields.get("additional_kwargs"))
         if mark.get("origin") == "partial":
-            parts.append({"type": "data-partial", "id": f"{run_id}:partial:{mark.get('call_id')}", "data": partial_data(mark)})
+            parts.append(
+                {"type": "data-partial", "id": f"{run_id}:partial:{mark.get('call_id')}", "data": partial_data(mark)}
+            )
 
     def _result(self, one: ThreadMessage, at: int) -> None:
         fields = one.message["data"]
