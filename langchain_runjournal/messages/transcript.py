@@ -58,7 +58,7 @@ class TranscriptCall:
 
 
 class TranscriptReader:
-    """The state of a run while its events are read, in their order. `read` gets every event that is no delta."""
+    """The state of a run while its events are read, in their order. `read` takes every event except deltas."""
 
     def __init__(self, run_id: str, reason: str | None) -> None:
         self.run_id = run_id

@@ -213,6 +213,17 @@ const journeys = {
     await chat.sendMessage({ text: 'echo' });
     same(textOf(chat.messages.at(-1)), 'human: echo', 'only the new message');
   },
+  async 'an answer as command'() {
+    const { id, chat } = await send('ask');
+    await chat.sendMessage({ text: 'Yes' }, { body: { command: { resume: 'yes' } } });
+    same(textOf(chat.messages.at(-1)), 'That is what the tool said.', 'it continues');
+    same(chat.messages.map((message) => message.role), ['user', 'assistant', 'user', 'assistant'], 'the bubbles');
+  },
+  async 'what a tool reports'() {
+    const { chat } = await send('progress');
+    const parts = chat.messages[1].parts.filter((part) => part.type.startsWith('data-')).map(({ type, data }) => [type, data.done ?? data]);
+    same(parts, [['data-progress', 1], ['data-custom', 'half']], 'the parts');
+  },
   async 'a question and its answer'() {
     const { id, chat } = await send('ask');
     const [question] = chat.messages[1].parts.filter((part) => part.type === 'data-question');

@@ -33,14 +33,14 @@ def message_id(thread_id: str | None, run_id: str) -> str:
 
 
 def partial_data(mark: Mapping[str, Any]) -> Data:
-    """Return what a page is told of an answer that was cut off, from the mark of its message."""
+    """Return what a page gets to know of an answer that was cut off, from the mark of its message."""
     found: Data = {"cause": mark.get("reason") or "error"}
     calls = mark.get("calls")
     return {**found, "calls": calls} if calls else found
 
 
 def question_data(run_id: str, interrupt: Mapping[str, Any]) -> Data:
-    """Return what a page is told of something that a run asks a human."""
+    """Return what a page gets to know of something that a run asks a human."""
     return {"runId": run_id, "id": interrupt.get("id"), "value": interrupt.get("value")}
 
 
