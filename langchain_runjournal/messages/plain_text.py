@@ -41,7 +41,8 @@ def text_of(content: object) -> str:
 
 def thinking_of(content: object, kwargs: object = None) -> str:
     """Return the thoughts of a model before and while it spoke; some providers send them in the `additional_kwargs`."""
-    found = [thought_of(block) for block in content if _kind(block) in THINKING] if isinstance(content, (list, tuple)) else []
+    blocks = content if isinstance(content, (list, tuple)) else []
+    found = [thought_of(block) for block in blocks if _kind(block) in THINKING]
     beside = kwargs.get("reasoning_content") if isinstance(kwargs, Mapping) else None
     return "\n\n".join(part for part in (*found, beside) if part and isinstance(part, str))
 

@@ -58,7 +58,7 @@ class TranscriptCall:
 
 
 class TranscriptReader:
-    """The state of a run while its events are read, in their order. `read` takes every event except deltas."""
+    """The state of a run while its events are read, in their order."""
 
     def __init__(self, run_id: str, reason: str | None) -> None:
         self.run_id = run_id
@@ -76,6 +76,7 @@ class TranscriptReader:
         self.ended = False
 
     def read(self, event: Event) -> None:
+        """Read an event that is not a delta."""
         data = event.data
         self.attempts.keep(data.get("unused", ()))
         match event.kind:
@@ -175,6 +176,7 @@ class TranscriptReader:
         return (self.cause or "error") if self.ended else None
 
     def said(self) -> list[Said]:
+        """Return the messages of the events so far."""
         found = [Said(message) for message in self.inputs]
         for part in self.parts:
             found += [
