@@ -6,6 +6,7 @@ and gets the same stream.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -21,7 +22,7 @@ from ..messages.message_data import message_data
 from .dialects.ai_sdk.projector import AI_SDK
 from .dialects.ai_sdk.request import ChatRequest, parse
 from .dialects.ai_sdk.ui_messages import ThreadMessage, ui_messages
-from .problems import Problem, not_found
+from .problems import Problem
 from .requests import flag, identifier, read_json
 from .starts import Start, begin_run
 from .threads import ThreadView, read_thread
@@ -69,18 +70,21 @@ class AiSdkRoutes:
         return await self._service.stream_run(await self._journal.arun(run_id), None, AI_SDK)
 
     async def stream(self, request: Request) -> Response:
-        """Stream the run that is going on, from its start; 204 if there is none."""
-        thread_id = await self._service.thread_of(request, "read")
+        """Stream the run that is going on, from its start; 204 if there is none that the client may see."""
+        thread_id = identifier(request.path_params["thread"], self._service.limits)
+        if not await self._service.access.may(request, "read", thread_id):
+            return _nothing()
         named = request.query_params.get("run")
-        if named is not None:
-            run = await self._journal.arun(identifier(named, self._service.limits))
-            if run.thread_id != thread_id:
-                raise not_found()
-            return await self._service.stream_run(run, None, AI_SDK)
-        newest = await self._newest(thread_id)
-        if newest is None or newest.ended:
-            return Response(status_code=204, headers=_NO_STORE)
-        return await self._service.stream_run(newest, None, AI_SDK)
+        run = await self._newest(thread_id) if named is None else await self._named(thread_id, named)
+        if run is None or (named is None and run.ended):
+            return _nothing()
+        return await self._service.stream_run(run, None, AI_SDK)
+
+    async def _named(self, thread_id: str, run_id: str) -> Run | None:
+        with suppress(errors.RunNotFound):
+            run = await self._journal.arun(identifier(run_id, self._service.limits))
+            return run if run.thread_id == thread_id else None
+        return None
 
     async def messages(self, request: Request) -> Response:
         """Return the UI messages of a thread, for `useChat({messages})`."""
@@ -101,7 +105,7 @@ class AiSdkRoutes:
         thread_id = await self._service.thread_of(request, "stop")
         newest, wait = await self._newest(thread_id), flag(request, "wait")
         if newest is None or newest.status != RunStatus.RUNNING:
-            return Response(status_code=204, headers=_NO_STORE)
+            return _nothing()
         try:
             run = await self._journal.astop(newest.run_id, wait=wait, timeout=_STOP_LIMIT)
         except errors.StopTimeout:
@@ -156,6 +160,10 @@ class AiSdkRoutes:
         """Return what a user has said to a run that is going on: its stream has only the answer."""
         events = await self._journal.aread(run.run_id)
         return [ThreadMessage(one.data["message"], run.run_id) for one in events if one.kind == "llm.human.input"]
+
+
+def _nothing() -> Response:
+    return Response(status_code=204, headers=_NO_STORE)
 
 
 def _run_id(thread_id: str, *parts: str) -> UUID:

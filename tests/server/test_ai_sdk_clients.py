@@ -38,7 +38,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("program", "journeys"), [("chats.mjs", 25), ("hooks.mjs", 4)])
+@pytest.mark.parametrize(("program", "journeys"), [("chats.mjs", 26), ("hooks.mjs", 4)])
 def test_the_clients_make_all_journeys(clients: Path, url: str, version: str, program: str, journeys: int) -> None:
     """P42 to P49, S6, S16, S21, S22, S25, S28, S43, S44, S47 to S49: `Chat` with `DefaultChatTransport`, and `useChat` in a
     page. Each journey is named in the program."""

@@ -197,12 +197,18 @@ def test_who_may_not_see_a_thread_sees_nothing_of_it() -> None:
     async def story(app: Any, journal: RunJournal) -> None:
         async with asked(app, CHAT, "POST", json_body=body("my", "plain"), headers=mine) as first:
             run_id = message_of(first).metadata["runId"]
-        for method, path in [("GET", "stream"), ("GET", "messages"), ("POST", "stop"), ("GET", f"stream?run={run_id}")]:
-            assert await status(app, f"{CHAT}/my/{path}", method) == 404
-            assert await status(app, f"{CHAT}/other/{path}", method, headers=mine) == 404
+        for method, path, expected in [
+            ("GET", "stream", 204),  # as for a thread that has no run
+            ("GET", f"stream?run={run_id}", 204),
+            ("GET", "messages", 404),
+            ("POST", "stop", 404),
+        ]:
+            assert await status(app, f"{CHAT}/my/{path}", method) == expected
+            assert await status(app, f"{CHAT}/other/{path}", method, headers=mine) == expected
         assert await status(app, CHAT, "POST", json_body=body("my", "plain", "u2")) == 404
-        assert await status(app, f"{CHAT}/my2/stream?run={run_id}", headers=mine) == 404
-        assert await status(app, f"{CHAT}/my/stream?run=unknown", headers=mine) == 404
+        assert await status(app, f"{CHAT}/my2/stream?run={run_id}", headers=mine) == 204
+        assert await status(app, f"{CHAT}/my/stream?run=unknown", headers=mine) == 204
+        assert await status(app, f"{CHAT}/my/stream?run={run_id}", headers=mine) == 200
 
     run(story, authorize=authorize)
 

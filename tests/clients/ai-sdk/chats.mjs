@@ -224,6 +224,20 @@ const journeys = {
     const parts = chat.messages[1].parts.filter((part) => part.type.startsWith('data-')).map(({ type, data }) => [type, data.done ?? data]);
     same(parts, [['data-progress', 1], ['data-custom', 'half']], 'the parts');
   },
+  async 'only the last message is sent'() {
+    const { id, chat } = await send('plain');
+    let sent;
+    const transport = new ai.DefaultChatTransport({
+      api: `${url}/agent/ai-sdk/chat`,
+      prepareSendMessagesRequest: ({ messages, ...rest }) => ({ body: { ...rest.body, id: rest.id, trigger: rest.trigger, messageId: rest.messageId, messages: messages.slice(-1) } }),
+      fetch: (input, init) => ((sent = JSON.parse(init.body)), fetch(input, init)),
+    });
+    const short = new Chat({ id, messages: await stored(id), transport });
+    await short.sendMessage({ text: 'echo' });
+    same([sent.messages.length, textOf(short.messages.at(-1))], [1, 'human: plain | ai: Hello there, friend. | human: echo'], 'the thread has the rest');
+    await short.regenerate();
+    await agrees(short, id);
+  },
   async 'a question and its answer'() {
     const { id, chat } = await send('ask');
     const [question] = chat.messages[1].parts.filter((part) => part.type === 'data-question');
