@@ -52,7 +52,7 @@ export async function chatOf(version) {
 export function standing(message) {
   const gone = new Set(message.parts.filter((part) => part.type === 'data-withdrawn').flatMap(({ data }) => [...data.parts, ...data.tools]));
   return message.parts.filter(
-    (part) => !gone.has(part.providerMetadata?.runjournal?.part) && !gone.has(part.toolCallId) && !gone.has(part.sourceId),
+    (part) => ![part.id, part.providerMetadata?.runjournal?.part, part.toolCallId, part.sourceId].some((id) => gone.has(id)),
   );
 }
 

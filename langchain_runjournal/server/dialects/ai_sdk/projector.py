@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....events import DELTA, Event, Run
+from ....messages.cut_answers import marked_as_cut
 from ....messages.marks import mark_in
 from ....messages.message_data import Data
 from ....messages.transcript import TranscriptCall, TranscriptReader
@@ -30,13 +31,6 @@ _OURS: Final = frozenset({"partial", "question", "withdrawn", "custom"})
 def message_id(thread_id: str | None, run_id: str) -> str:
     """Return the id of the message that the answers of a run are on a page."""
     return f"{thread_id or ''}:{run_id}"
-
-
-def partial_data(mark: Mapping[str, Any]) -> Data:
-    """Return what a page gets to know of an answer that was cut off, from the mark of its message."""
-    found: Data = {"cause": mark.get("reason") or "error"}
-    calls = mark.get("calls")
-    return {**found, "calls": calls} if calls else found
 
 
 def question_data(run_id: str, interrupt: Mapping[str, Any]) -> Data:
@@ -200,8 +194,13 @@ class AiSdkProjector:
         shown.become(message["data"])
         for given, result in call.results.items():
             shown.answer(given, output_of(result))
-        if isinstance(call.cut, Mapping):
-            self._put(data("partial", f"{self._run.run_id}:partial:{call.call_id}", {"cause": call.cut.get("cause")}))
+        fields = marked_as_cut(message["data"], call.cut, self._run.run_id) if call.cut else message["data"]
+        self._note_cut(call, shown, fields)
+
+    def _note_cut(self, call: TranscriptCall, shown: ShownAnswer, fields: Mapping[str, Any]) -> None:
+        mark = mark_in(fields.get("additional_kwargs"))
+        if mark.get("origin") == "partial":
+            shown.note_cut(f"{self._run.run_id}:partial:{call.call_id or self._ids.part()}", mark)
 
     def _answer(self, message: Data) -> None:
         given = message["data"].get("tool_call_id")
@@ -270,10 +269,9 @@ class AiSdkProjector:
         found = self._reader.messages_of(call) if self._reader.stands(call) else []
         shown = self._shown.get(id(call))
         if found:
-            fields = found[0]["data"]
-            mark = mark_in(fields.get("additional_kwargs"))
-            self._answer_of(call).become(fields, asks=False)
-            self._put(data("partial", f"{self._run.run_id}:partial:{call.call_id}", partial_data(mark)))
+            answer, fields = self._answer_of(call), found[0]["data"]
+            answer.become(fields, asks=False)
+            self._note_cut(call, answer, fields)
         elif shown is not None:
             shown.withdraw()
         self._end_step(call)

@@ -1,7 +1,8 @@
 """Pure: what of one answer a page has been shown, and the chunks that show more of it or take it back.
 
-Rule: a part that was shown cannot be removed in the schema that all clients share. So a part that no longer stands is named
-in a `data-withdrawn` part: a page leaves it out, and a page that knows nothing of this shows an earlier attempt.
+Rule: a part that was shown cannot be removed in the schema that all clients share. So a withdrawn part, which no longer
+stands, is named in a `data-withdrawn` part: a page leaves it out. A page that does not know of this shows an earlier attempt
+as well.
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ class _Tool:
     output: Output | None = None
 
 
+def partial_data(mark: Mapping[str, Any]) -> Data:
+    """Return what a page gets to know of an answer that was cut off, from the mark of its message."""
+    found: Data = {"cause": mark.get("reason") or "error"}
+    calls = mark.get("calls")
+    return {**found, "calls": calls} if calls else found
+
+
 class Ids:
     """The ids of the parts of one run: the same ones in each replay."""
 
@@ -86,6 +94,8 @@ class ShownAnswer:
         """The tool requests by the id that the model gave them."""
         self._attached: list[tuple[Data, str | None]] = []
         """The sources, with the id of each, and the files, which have none."""
+        self._notes: list[str] = []
+        """The ids of the data parts that say that it was cut off."""
         self.message: Mapping[str, Any] | None = None
         """The whole message that the page shows; None while it streams."""
 
@@ -234,6 +244,11 @@ class ShownAnswer:
             tool.output = output
             show_output(self._put, tool.id, output)
 
+    def note_cut(self, part_id: str, mark: Mapping[str, Any]) -> None:
+        """Say that it was cut off."""
+        self._notes.append(part_id)
+        self._put(data("partial", part_id, partial_data(mark)))
+
     def abandon(self) -> None:
         """Say of each tool request without a result that it will have none."""
         for given in list(self._tools):
@@ -243,7 +258,8 @@ class ShownAnswer:
     def withdraw(self) -> None:
         """Take all of it back."""
         self.close()
-        self._withdraw(list(self._parts), list(self._tools), [id for _, id in self._attached if id is not None])
+        sources, self._notes = [*self._notes, *(id for _, id in self._attached if id is not None)], []
+        self._withdraw(list(self._parts), list(self._tools), sources)
         self._flow, self._streamed, self.message = Flow(), {}, None
 
     def _withdraw(self, parts: list[_Part], tools: list[str], sources: Sequence[str] = ()) -> None:
