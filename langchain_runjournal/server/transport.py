@@ -80,7 +80,7 @@ async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncG
             now = time.monotonic()
             if batch:
                 sent = now
-                yield b"".join([(frame if ids else frame._replace(id=None)).encode() for frame in batch])
+                yield "".join([frame.text(ids=ids) for frame in batch]).encode()
             elif now - sent >= timing.heartbeat * 0.9:
                 sent = now
                 yield HEARTBEAT
