@@ -41,7 +41,8 @@ def text_of(content: object) -> str:
 
 def thinking_of(content: object, kwargs: object = None) -> str:
     """Return the thoughts of a model before and while it spoke; some providers send them in the `additional_kwargs`."""
-    found = [_thought(block) for block in content if _kind(block) in THINKING] if isinstance(content, (list, tuple)) else []
+    blocks = content if isinstance(content, (list, tuple)) else []
+    found = [thought_of(block) for block in blocks if _kind(block) in THINKING]
     beside = kwargs.get("reasoning_content") if isinstance(kwargs, Mapping) else None
     return "\n\n".join(part for part in (*found, beside) if part and isinstance(part, str))
 
@@ -118,7 +119,8 @@ def _named(block: object) -> str:
     return f"[{_kind(block) or 'something else'}]"
 
 
-def _thought(block: Mapping[str, Any]) -> str:
+def thought_of(block: Mapping[str, Any]) -> str:
+    """Return what a block in which a model thinks says; empty if its provider keeps that to itself."""
     inner = block.get("reasoning_content")
     for place in (block, inner if isinstance(inner, Mapping) else {}):
         for key in _THOUGHTS:

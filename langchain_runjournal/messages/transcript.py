@@ -41,7 +41,7 @@ class Said(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Call:
+class TranscriptCall:
     """One model call, as its events describe it."""
 
     call_id: str
@@ -57,18 +57,18 @@ class _Call:
     results: dict[str, Data] = field(default_factory=dict)
 
 
-class _Reader:
-    """The state of a run while its events are read."""
+class TranscriptReader:
+    """The state of a run while its events are read, in their order."""
 
     def __init__(self, run_id: str, reason: str | None) -> None:
         self.run_id = run_id
         self.given_reason = reason
         self.inputs: list[Data] = []
-        self.parts: list[_Call] = []
-        self.calls: dict[str | None, _Call] = {}
+        self.parts: list[TranscriptCall] = []
+        self.calls: dict[str | None, TranscriptCall] = {}
         self.attempts = Attempts()
-        self.requests: dict[str, _Call] = {}
-        self.unasked: dict[str, _Call] = {}
+        self.requests: dict[str, TranscriptCall] = {}
+        self.unasked: dict[str, TranscriptCall] = {}
         self.status = "running"
         self.has_completed = False
         """Whether its graph has reached its end, though the settlement of its thread may not."""
@@ -76,6 +76,7 @@ class _Reader:
         self.ended = False
 
     def read(self, event: Event) -> None:
+        """Read an event that is not a delta."""
         data = event.data
         self.attempts.keep(data.get("unused", ()))
         match event.kind:
@@ -103,11 +104,11 @@ class _Reader:
             case _:
                 pass
 
-    def call_of(self, event: Event) -> _Call:
+    def call_of(self, event: Event) -> TranscriptCall:
         """Return the call of the event. A call without a start event counts as an answer."""
         call = self.calls.get(event.call_id)
         if call is None:
-            call = self.calls[event.call_id] = _Call(str(event.call_id), "answer")
+            call = self.calls[event.call_id] = TranscriptCall(str(event.call_id), "answer")
             self.parts.append(call)
         return call
 
@@ -119,12 +120,12 @@ class _Reader:
         call.graph = str(data.get("checkpoint_ns", "")).rpartition("|")[0]
         self.attempts.begin(call.call_id, data.get("replaces", ()))
 
-    def _respond(self, call: _Call, message: Data, role: str | None) -> None:
+    def _respond(self, call: TranscriptCall, message: Data, role: str | None) -> None:
         call.message, call.role = message, role or call.role
         call.deltas.clear()
         self._ask(call, message)
 
-    def _ask(self, call: _Call, message: Data) -> None:
+    def _ask(self, call: TranscriptCall, message: Data) -> None:
         for id in request_ids(message["data"]):
             if call.role == "answer" or id not in self.requests:
                 self.requests[id] = call
@@ -148,7 +149,7 @@ class _Reader:
         live = (one for one in self.parts if one.message is not None and self._counts(one))
         call = next((one for one in live if id and one.message and one.message["data"].get("id") == id), None)
         if call is None:
-            call = _Call("", "answer", task)
+            call = TranscriptCall("", "answer", task)
             places = [place for place, one in enumerate(self.parts) if before and one.call_id == before]
             self.parts.insert(places[0] if places else len(self.parts), call)
         call.message = message
@@ -164,7 +165,7 @@ class _Reader:
             self.unasked[id].message = message
         else:
             # An earlier run, which waited for a human, has asked for it.
-            self.unasked[id] = _Call("", "answer", message=message)
+            self.unasked[id] = TranscriptCall("", "answer", message=message)
             self.parts.append(self.unasked[id])
 
     @property
@@ -175,16 +176,21 @@ class _Reader:
         return (self.cause or "error") if self.ended else None
 
     def said(self) -> list[Said]:
+        """Return the messages of the events so far."""
         found = [Said(message) for message in self.inputs]
         for part in self.parts:
-            if part.role == "answer" and self._counts(part) and not self._is_retold(part):
-                found += [
-                    Said(message, part.task, part.graph, part.cut if message is part.message else None)
-                    for message in self._of(part)
-                ]
+            found += [
+                Said(message, part.task, part.graph, part.cut if message is part.message else None)
+                for message in (self.messages_of(part) if self.stands(part) else ())
+            ]
         return found
 
-    def _of(self, call: _Call) -> list[Data]:
+    def stands(self, call: TranscriptCall) -> bool:
+        """Return whether a call answers the user, and nothing has taken the place of its answer."""
+        return call.role == "answer" and self._counts(call) and not self._is_retold(call)
+
+    def messages_of(self, call: TranscriptCall) -> list[Data]:
+        """Return the message of a call, or the part that is kept of an answer that was cut off, and its tool results."""
         if call.message is not None:
             order = request_ids(call.message["data"]) if call.results else []
             return [call.message, *(call.results[id] for id in order if id in call.results)]
@@ -193,15 +199,15 @@ class _Reader:
         partial = self._partial(call)
         return [partial] if partial is not None else []
 
-    def _partial(self, call: _Call) -> Data | None:
+    def _partial(self, call: TranscriptCall) -> Data | None:
         reason = "error" if call.reason == "error" else self._reason or call.reason or "running"
         said = Streamed(call.deltas, call.call_id)
         return partial_message(said, run_id=self.run_id, call_id=call.call_id, reason=reason)
 
-    def _counts(self, call: _Call) -> bool:
+    def _counts(self, call: TranscriptCall) -> bool:
         return self.attempts.counts(call.call_id, self._speaks, self._answers)
 
-    def _is_retold(self, call: _Call) -> bool:
+    def _is_retold(self, call: TranscriptCall) -> bool:
         """Return whether a message that its task returned instead contains the words of a call that was cut off."""
         partial = self._partial(call) if call.message is None and call.call_id in self.attempts.shown else None
         if partial is None:
@@ -248,7 +254,7 @@ def _marked(one: Said, run_id: str) -> Data:
 
 def said(run_id: str, events: Iterable[Event], reason: str | None = None) -> list[Said]:
     """Return the same messages, each with the task in which it was said."""
-    reader = _Reader(run_id, reason)
+    reader = TranscriptReader(run_id, reason)
     call_id: str | None = None
     deltas: list[str | Mapping[str, Any]] | None = None
     for event in events:

@@ -148,7 +148,7 @@ def _cors(origins: Sequence[str]) -> Middleware:
         allow_credentials="*" not in origins,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["Retry-After"],
+        expose_headers=["Retry-After", "X-Runjournal-Run"],
     )
 
 

@@ -60,12 +60,30 @@ _START: Final = {
         },
     },
 }
+_CHAT: Final = {
+    "type": "object",
+    "description": "What `DefaultChatTransport` sends. Only the last message counts.",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "string", "description": "The thread.", "minLength": 1, "maxLength": 200},
+        "trigger": {"enum": ["submit-message", "regenerate-message"], "default": "submit-message"},
+        "messageId": {"type": ["string", "null"], "description": "The message to edit, or to answer again."},
+        "messages": {"type": "array", "items": {"type": "object"}},
+        "command": {"type": "object", "required": ["resume"], "description": "The answer to a question."},
+        "graph": {"type": "string", "description": "Its name; needed if there are several."},
+    },
+}
+_BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
+    ("POST", "/threads/{thread}/runs"): {"$ref": "#/components/schemas/Start"},
+    ("POST", "/ai-sdk/chat"): {"$ref": "#/components/schemas/Chat"},
+}
 _CURSOR: Final = "The id of the last frame that was applied; `-1` or `0` from the start, `now` without what is there."
 _QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "cursor": {"schema": _TEXT, "description": _CURSOR},
     "merge": {"schema": {"enum": ["0", "1"]}, "description": "Join adjacent deltas of a call into one frame."},
     "wait": {"schema": {"enum": ["0", "1"]}, "description": "Answer when the thread is settled, or after 30 seconds."},
     "force": {"schema": {"enum": ["0", "1"]}, "description": "Stop a run that is running first."},
+    "run": {"schema": _TEXT, "description": "The id of a run: its stream, also if it is over."},
     "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": 1000}, "description": "How many, at most."},
     "search": {"schema": _TEXT, "description": "Words of the title."},
 }
@@ -92,6 +110,21 @@ _NATIVE: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]
     ),
 }
 """By method and path: the query parameters, and the answers beside those that every path has."""
+_AI_SDK: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]]]] = {
+    ("POST", "/ai-sdk/chat"): ((), {"200": "A UI message stream.", "409": "The thread is busy, or asks nothing."}),
+    ("GET", "/ai-sdk/chat/{thread}/stream"): (
+        ("run",),
+        {"200": "A UI message stream, from its start.", "204": "No run is going on."},
+    ),
+    ("GET", "/ai-sdk/chat/{thread}/messages"): ((), {"200": "The UI messages."}),
+    ("POST", "/ai-sdk/chat/{thread}/stop"): (
+        ("wait",),
+        {"202": "The run was asked to stop.", "200": "It has stopped.", "204": "No run is running."},
+    ),
+}
+"""The same, for the AI SDK."""
+_STREAMS: Final = ("/events", "/ai-sdk/chat", "/stream")
+"""The ends of the paths that answer with server-sent events."""
 _ALWAYS: Final = {"403": "Not for this client.", "404": "Unknown, or hidden.", "422": "Not understood.", "503": "Away."}
 _BODY: Final = {"400": "Not JSON.", "413": "Too large.", "415": "Not sent as JSON."}
 
@@ -106,13 +139,14 @@ def document(table: Mapping[str, Mapping[str, Any]], root_path: str = "") -> dic
             path: {method.lower(): _operation(method, path, handler) for method, handler in methods.items()}
             for path, methods in table.items()
         },
-        "components": {"schemas": {"Problem": _PROBLEM, "Start": _START}},
+        "components": {"schemas": {"Problem": _PROBLEM, "Start": _START, "Chat": _CHAT}},
     }
 
 
 def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
-    queries, answers = _NATIVE.get((method, path), ((), {"200": "The answer."}))
-    has_body = (method, path) == ("POST", "/threads/{thread}/runs")
+    queries, answers = {**_NATIVE, **_AI_SDK}.get((method, path), ((), {"200": "The answer."}))
+    schema = _BODIES.get((method, path))
+    has_body = schema is not None
     names = _PARAMETER.findall(path)
     found: dict[str, Any] = {
         "operationId": f"{method.lower()} {path}",
@@ -127,7 +161,6 @@ def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
         },
     }
     if has_body:
-        schema = {"$ref": "#/components/schemas/Start"}
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return found
 
@@ -138,6 +171,6 @@ def _response(status: str, what: str, path: str) -> dict[str, Any]:
     kind, schema = "application/json", {"type": "object"}
     if status >= "400":
         kind, schema = "application/problem+json", {"$ref": "#/components/schemas/Problem"}
-    elif path.endswith("/events"):
+    elif path.endswith(_STREAMS):
         kind, schema = "text/event-stream", {"type": "string"}
     return {"description": what, "content": {kind: {"schema": schema}}}

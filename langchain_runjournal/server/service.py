@@ -164,21 +164,18 @@ class Service:
         dialect: Dialect,
         *,
         merge: bool = False,
-        headers: Mapping[str, str] | None = None,
     ) -> Response:
         """Return the response that sends a run; 204 if it is over and the reader has all of it."""
-        return await self._stream(open_run(self.journal, run, cursor, self._view(dialect, merge)), dialect, headers)
+        return await self._stream(open_run(self.journal, run, cursor, self._view(dialect, merge)), dialect)
 
     async def stream_thread(self, thread_id: str, cursor: str | None, dialect: Dialect, *, merge: bool = False) -> Response:
         """Return the response that sends a thread."""
-        return await self._stream(open_thread(self.journal, thread_id, cursor, self._view(dialect, merge)), dialect, None)
+        return await self._stream(open_thread(self.journal, thread_id, cursor, self._view(dialect, merge)), dialect)
 
     def _view(self, dialect: Dialect, merge: bool) -> View:
         return View(dialect=dialect, merge=merge, tick=self.timing.heartbeat)
 
-    async def _stream(
-        self, opening: Awaitable[RunFeed | ThreadFeed | None], dialect: Dialect, headers: Mapping[str, str] | None
-    ) -> Response:
+    async def _stream(self, opening: Awaitable[RunFeed | ThreadFeed | None], dialect: Dialect) -> Response:
         if self.open_streams >= self.limits.streams:
             closed: Any = opening
             closed.close()
@@ -191,9 +188,9 @@ class Service:
             raise
         return EventStream(
             source,
-            self.timing,
+            self.timing.of(dialect),
             ids=dialect.has_ids,
-            headers=headers,
+            headers=dict(dialect.headers),
             on_end=self._on_stream_end,
             on_abandoned=self.recover_soon,
         )

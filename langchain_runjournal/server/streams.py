@@ -38,14 +38,14 @@ async def event_stream(
     answer. The handler decides who may see the run, at each request: a client that reconnects sends a new one.
     """
     chosen = dialect_named(dialect)
-    timing = Timing()
+    timing = Timing().of(chosen)
     view = View(dialect=chosen, merge=merge, tick=timing.heartbeat)
     try:
         run = await journal.arun(run_id)
-        source = await open_run(journal, run, cursor_of(request), view)
+        source = await open_run(journal, run, cursor_of(request) if chosen.has_ids else None, view)
     except Exception as exc:  # noqa: BLE001 - the client gets a status, and the log the error
         return problem_of(exc).response()
-    return EventStream(source, timing, ids=chosen.has_ids)
+    return EventStream(source, timing, ids=chosen.has_ids, headers=dict(chosen.headers))
 
 
 async def event_source(
@@ -58,8 +58,9 @@ async def event_source(
     let it pass, so that the connection is aborted and the client comes back. `HEADERS` has the headers of such a response.
     """
     chosen = dialect_named(dialect)
-    timing = Timing()
+    timing = Timing().of(chosen)
     run = await journal.arun(run_id)
+    cursor = cursor if chosen.has_ids else None
     source = await open_run(journal, run, cursor, View(dialect=chosen, merge=merge, tick=timing.heartbeat))
     if source is None:
         return

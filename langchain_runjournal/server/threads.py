@@ -58,8 +58,21 @@ def run_json(run: Run) -> dict[str, Any]:
     }
 
 
-async def thread_json(service: Service, thread_id: str) -> dict[str, Any]:
-    """Return the messages of a thread, the run that is going on, its questions, and the cursor behind the messages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadView:
+    """A thread as it stands, without what a run that is going on has said."""
+
+    messages: Sequence[BaseMessage]
+    run_ids: Sequence[str | None]
+    """The run of each message, if it is known."""
+    newest: Run | None
+    going: Run | None
+    """The run that is running, or waits for a human."""
+    questions: Sequence[Any]
+
+
+async def read_thread(service: Service, thread_id: str) -> ThreadView:
+    """Return a thread as it stands."""
     graph = await service.graph_of(thread_id)
     newest, state = await _newest(service, thread_id), None
     for _ in range(_TRIES):
@@ -71,11 +84,20 @@ async def thread_json(service: Service, thread_id: str) -> dict[str, Any]:
     messages = as_messages(GraphThreads(graph).shape.messages(state) or []) if state is not None else []
     origins = await service.off_loop(lambda: _origins(service, thread_id))
     going = newest if _is_going(newest) else None
+    questions = [] if going is None else await _questions(service, going)
+    run_ids = _runs_of(messages, origins)
+    return ThreadView(messages=messages, run_ids=run_ids, newest=newest, going=going, questions=questions)
+
+
+async def thread_json(service: Service, thread_id: str) -> dict[str, Any]:
+    """Return the messages of a thread, the run that is going on, its questions, and the cursor behind the messages."""
+    view = await read_thread(service, thread_id)
+    newest, going = view.newest, view.going
     return {
         "thread_id": thread_id,
-        "messages": _with_runs(messages, origins),
+        "messages": [message_json(one, run_id) for one, run_id in zip(view.messages, view.run_ids, strict=True)],
         "run": None if going is None else run_json(going),
-        "questions": [] if going is None else await _questions(service, going),
+        "questions": view.questions,
         "cursor": None if newest is None else f"{run_name(newest.run_id)}:{0 if going is not None else newest.last_seq}",
     }
 
@@ -148,15 +170,15 @@ def _ids(service: Service, run_id: str) -> frozenset[str]:
     return frozenset(one for one in found if isinstance(one, str))
 
 
-def _with_runs(messages: Sequence[BaseMessage], origins: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return messages as JSON, each with its run. A message of unknown origin is of the run of the message before it."""
-    found: list[dict[str, Any]] = []
+def _runs_of(messages: Sequence[BaseMessage], origins: Mapping[str, str]) -> list[str | None]:
+    """Return the run of each message. A message of unknown origin is of the run of the message before it."""
+    found: list[str | None] = []
     run_id: str | None = None
     for message in messages:
         keys = (message.id, getattr(message, "tool_call_id", None))
         known = next((origins[key] for key in keys if isinstance(key, str) and key in origins), None)
         run_id = known or (None if message.type == "human" else run_id)
-        found.append(message_json(message, mark_in(message.additional_kwargs).get("run_id") or run_id))
+        found.append(mark_in(message.additional_kwargs).get("run_id") or run_id)
     return found
 
 

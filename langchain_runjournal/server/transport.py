@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import struct
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from starlette.types import Message, Receive, Scope, Send
+
+    from .dialects import Dialect
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -49,6 +52,10 @@ class Timing:
     """After which a write that is not accepted ends the connection."""
     lease: float = 300.0
     """After which a connection ends between two frames, so that the reader comes back, maybe to another worker."""
+
+    def of(self, dialect: Dialect) -> Timing:
+        """Return the seconds for a dialect. Clients without cursors take a clean end for the end of the run: no lease."""
+        return self if dialect.has_ids else replace(self, lease=math.inf)
 
 
 class Source(Protocol):

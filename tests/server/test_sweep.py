@@ -7,6 +7,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal.server.dialects.ai_sdk import AI_SDK
 from langchain_runjournal.server.dialects.native import NATIVE
 from tests.support.feeds import FOLDING, batches, now, sent, thread_now, until_wait
 from tests.support.places import in_places
 from tests.support.random_runs import events_of, runs
 
 place = in_places("sqlite", "postgres", "redis", slow=("postgres", "redis"))
-DIALECTS = pytest.mark.parametrize("dialect", [NATIVE, FOLDING], ids=lambda one: one.name)
+DIALECTS = pytest.mark.parametrize("dialect", [NATIVE, FOLDING, replace(AI_SDK, holds=True)], ids=lambda one: one.name)
 SETTINGS = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,10 @@ class Folding:
     has_ids: bool = True
     folds: bool = True
     holds: bool = True
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
 
     def projector(self, run: Run) -> _FoldingProjector:
         return _FoldingProjector()

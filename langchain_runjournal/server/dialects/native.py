@@ -55,6 +55,11 @@ class Native:
     folds: bool = False
     holds: bool = True
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of its streams, beside those that every stream has."""
+        return {}
+
     def projector(self, run: Run) -> NativeProjector:
         """Return a projector for one run."""
         return NativeProjector(run)

@@ -6,7 +6,7 @@ reader has already are left out afterwards: so a stream that goes on differs in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from ...events import Event, Run
@@ -52,6 +52,11 @@ class Dialect(Protocol):
     @property
     def holds(self) -> bool:
         """Whether a stream stays open while its run waits for a human. If not, it ends there."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of its streams, beside those that every stream has."""
         ...
 
     def projector(self, run: Run) -> Projector:
