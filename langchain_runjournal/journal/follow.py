@@ -92,7 +92,8 @@ def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
     return None if events is None else Page(events, ended)
 
 
-def _longest_sleep(core: JournalCore) -> float:
+def longest_sleep(core: JournalCore) -> float:
+    """Return the seconds after which a follower looks without having been woken."""
     return _LONGEST_SLEEP_ELSEWHERE if core.duties.others.is_woken else _LONGEST_SLEEP
 
 
@@ -105,7 +106,7 @@ def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
             if replay.step is Step.WAIT:
                 # Without a wake-up for so long, another owner may have claimed the run and may write it.
                 waiter.position = replay.after
-                doubtful = not waiter.sleep(_longest_sleep(core))
+                doubtful = not waiter.sleep(longest_sleep(core))
                 replay.woken()
             # Listen before reading, so that an event that comes after the read makes the next sleep return at once.
             waiter.listen(core, replay.run_id)
@@ -118,13 +119,13 @@ async def afollow(
     core: JournalCore, replay: Replay, off_loop: Callable[[Callable[[], Page]], Awaitable[Page]]
 ) -> AsyncIterator[Event]:
     """Yield every event until the run ends. Await between events."""
-    waiter = _LoopSleeper(asyncio.get_running_loop(), core.duties)
+    waiter = LoopSleeper(asyncio.get_running_loop(), core.duties)
     try:
         while replay.step is not Step.DONE:
             doubtful = False
             if replay.step is Step.WAIT:
                 waiter.position = replay.after
-                doubtful = not await waiter.sleep(_longest_sleep(core))
+                doubtful = not await waiter.sleep(longest_sleep(core))
                 replay.woken()
             waiter.listen(core, replay.run_id)
             # A read from memory does not block, so it can stay on the event loop.
@@ -180,7 +181,7 @@ class _Sleeper(_Listener):
         return self._bell.wait(longest)
 
 
-class _LoopSleeper(_Listener):
+class LoopSleeper(_Listener):
     """A listener that awaits on its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:
@@ -191,6 +192,7 @@ class _LoopSleeper(_Listener):
         self._overslept = False
 
     def wake(self) -> None:
+        """Wake the sleeper, from any thread."""
         if threading.get_ident() == self._thread:
             # Schedule a callback instead of setting the event here: this call may interrupt any code of the loop.
             if not self._loop.is_closed():
@@ -205,6 +207,7 @@ class _LoopSleeper(_Listener):
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def sleep(self, longest: float) -> bool:
+        """Wait until there may be something new, at most `longest` seconds. Return whether a wake-up came."""
         # Not `wait_for`: before Python 3.12, it loses a cancellation that comes together with the wake-up.
         self._overslept = False
         timer = self._loop.call_later(longest, self._oversleep)
@@ -229,7 +232,7 @@ class RunWaiter:
     def __init__(self, core: JournalCore, run_id: str) -> None:
         self._about = core, run_id
         self._sleeper = _Sleeper()
-        self._loop_sleeper: _LoopSleeper | None = None
+        self._loop_sleeper: LoopSleeper | None = None
 
     def listen(self) -> None:
         """Begin to listen, for a caller that blocks."""
@@ -238,7 +241,7 @@ class RunWaiter:
     async def alisten(self) -> None:
         """Begin to listen, for a caller on an event loop."""
         if self._loop_sleeper is None:
-            self._loop_sleeper = _LoopSleeper(asyncio.get_running_loop(), self._about[0].duties)
+            self._loop_sleeper = LoopSleeper(asyncio.get_running_loop(), self._about[0].duties)
         self._loop_sleeper.listen(*self._about)
 
     def sleep(self, longest: float) -> bool:

@@ -1,0 +1,59 @@
+"""Pure: what a dialect is.
+
+Rule: a projector sees all events of its run, from seq 1 on, unless its dialect says that it needs no fold. The frames that a
+reader has already are left out afterwards: so a stream that goes on differs in no byte from one that never ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from ...events import Event, Run
+from ..frames import Payload
+
+__all__ = ["Control", "Dialect", "Payload", "Projector"]
+
+Control = Literal["reset", "interrupted", "over", "paused"]
+"""What a stream says beside the events: begin again, since the cursor cannot be used; the owner of the run is dead, and no
+process has settled the run yet; the run is over; the run waits for a human."""
+
+
+class Projector(Protocol):
+    """Turns the events of one run into frames. Each stream has one projector for each run."""
+
+    def event(self, event: Event) -> Sequence[Payload]:
+        """Return the frames of one event, in order."""
+        ...
+
+    def control(self, what: Control, detail: str | None = None) -> Sequence[Payload]:
+        """Return the frames of a control, which get no ids. `detail`: of a reset, what is wrong with the cursor."""
+        ...
+
+
+class Dialect(Protocol):
+    """One kind of client."""
+
+    @property
+    def name(self) -> str:
+        """The name in `create_app(dialects=...)`."""
+        ...
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether its frames have ids on the wire."""
+        ...
+
+    @property
+    def folds(self) -> bool:
+        """Whether a projector must see all events of its run. If not, a stream may begin at its cursor."""
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Whether a stream stays open while its run waits for a human. If not, it ends there."""
+        ...
+
+    def projector(self, run: Run) -> Projector:
+        """Return a projector for one run."""
+        ...

@@ -1,0 +1,148 @@
+"""Requests: what a client sends, read within bounds.
+
+Rule: whatever a client sends, the answer is a clear 4xx. Nothing is read without a limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ..common.text import is_utf8
+from .problems import Problem, not_found
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of a server."""
+
+    body: int = 1 << 20
+    """Bytes of the body of a request."""
+    depth: int = 50
+    """How deeply the JSON of a body may be nested."""
+    id: int = 255
+    """Characters of the id of a thread, a run or a message."""
+    streams: int = 1_000
+    """Streams that are open at the same time. Beyond that, a new one is refused with status 503 and `Retry-After`."""
+
+
+async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
+    """Return the JSON object in the body of a request."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, "Send a JSON object, with the header `Content-Type: application/json`.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limits.body:
+            raise Problem(413, f"The body is larger than {limits.body} bytes. Send less, or raise `Limits.body`.")
+    found = _parsed(bytes(body), limits.depth)
+    if not isinstance(found, dict):
+        raise Problem(422, 'Send a JSON object, such as {"input": {...}}.')
+    return found
+
+
+def _parsed(body: bytes, deepest: int) -> Any:
+    problem = "The body is not JSON in UTF-8, as RFC 8259 defines it."
+    if _depth(body) > deepest:
+        raise Problem(422, f"The JSON is nested more than {deepest} levels deep. Send it flatter.")
+    try:
+        text = body.decode("utf-8")
+        found = json.loads(text, parse_constant=_refuse)
+        # Half of a surrogate pair can be written as JSON, but not stored.
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError):
+        raise Problem(400, problem) from None
+    return found
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(word)
+
+
+def _depth(body: bytes) -> int:
+    """Return how deeply a JSON text is nested, without parsing it: a parser may run out of stack."""
+    depth = deepest = 0
+    is_text = is_escaped = False
+    if body.count(b"[") + body.count(b"{") < 2:
+        return 1
+    for byte in body:
+        if is_text:
+            if is_escaped:
+                is_escaped = False
+            elif byte == 0x5C:
+                is_escaped = True
+            elif byte == 0x22:
+                is_text = False
+        elif byte == 0x22:
+            is_text = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
+def only(body: Mapping[str, Any], known: Collection[str], what: str = "The body") -> None:
+    """Raise a `Problem` for a member that is not known."""
+    if unknown := sorted(set(body) - set(known)):
+        names = ", ".join(json.dumps(name[:40]) for name in unknown[:5])
+        raise Problem(422, f"{what} has unknown members: {names}. It may have: {', '.join(sorted(known))}.")
+
+
+def identifier(value: object, limits: Limits) -> str:
+    """Return the id of a thread or a run. One that cannot exist looks like one that does not."""
+    if not isinstance(value, str) or not 0 < len(value) <= limits.id or not is_utf8(value) or "\x00" in value:
+        raise not_found()
+    return value
+
+
+def run_uuid(value: object) -> UUID | None:
+    """Return the id that a client chose for a run, or None."""
+    if value is None:
+        return None
+    try:
+        return UUID(value) if isinstance(value, str) and len(value) <= 40 else _bad_uuid()
+    except ValueError:
+        return _bad_uuid()
+
+
+def _bad_uuid() -> UUID:
+    raise Problem(422, '"run_id" must be a UUID, such as "6f3a1b9e-0c43-4d0e-9f57-0a9d4f0f7b11".')
+
+
+def flag(request: Request, name: str) -> bool:
+    """Return the value of a query parameter that is yes or no."""
+    value = request.query_params.get(name, "").lower()
+    if value in _TRUE or value in _FALSE:
+        return value in _TRUE
+    raise Problem(422, f"The query parameter {name!r} must be 1 or 0.")
+
+
+def count(request: Request, name: str, default: int, most: int) -> int:
+    """Return the value of a query parameter that is a number from 1 to `most`."""
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    if value.isascii() and value.isdecimal() and len(value) < 10 and int(value) >= 1:
+        return min(int(value), most)
+    raise Problem(422, f"The query parameter {name!r} must be a number from 1 to {most}.")
+
+
+def cursor_of(request: Request) -> str | None:
+    """Return the cursor of a request, or None without one. A query parameter wins by being there, whatever it says."""
+    for name in ("cursor", "after"):
+        if name in request.query_params:
+            return request.query_params[name]
+    given = request.headers.getlist("last-event-id")
+    return None if not given else given[0] if len(set(given)) == 1 else ", ".join(given)

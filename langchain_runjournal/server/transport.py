@@ -1,0 +1,204 @@
+"""Transport: one connection on which a feed is sent, as server-sent events.
+
+Rule: a clean end says that the reader has all there is, or that it may come back for the rest. So a connection that fails (a
+store that does not answer, a server that shuts down, a reader that does not read) is aborted and never ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from starlette.responses import Response
+
+from .feed import Batch
+from .frames import HEARTBEAT, RETRY
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from starlette.types import Message, Receive, Scope, Send
+
+logger = logging.getLogger("langchain_runjournal")
+
+HEADERS: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+_ABORT_NOW: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER with 0 seconds: the system drops what was not sent, and resets the connection."""
+ABORT: Final = "langchain_runjournal.abort"
+"""The key in the scope of a request under which the application keeps the function that aborts its connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The seconds that a connection goes by."""
+
+    heartbeat: float = 5.0
+    write: float = 20.0
+    """After which a write that is not accepted ends the connection."""
+    lease: float = 300.0
+    """After which a connection ends between two frames, so that the reader comes back, maybe to another worker."""
+
+
+class Source(Protocol):
+    """What a connection sends: the feed of a run or of a thread."""
+
+    is_abandoned: bool
+
+    def batches(self) -> AsyncGenerator[Batch, None]:
+        """Yield the batches, and an empty one at least once in each heartbeat."""
+        ...
+
+
+async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of a stream: the frames, and comment lines as heartbeats."""
+    yield RETRY
+    began = sent = time.monotonic()
+    async with aclosing(source.batches()) as batches:
+        async for batch in batches:
+            now = time.monotonic()
+            if batch:
+                sent = now
+                yield b"".join([(frame if ids else frame._replace(id=None)).encode() for frame in batch])
+            elif now - sent >= timing.heartbeat * 0.9:
+                sent = now
+                yield HEARTBEAT
+            if now - began >= timing.lease:
+                return
+
+
+class EventStream(Response):
+    """The response that sends a stream.
+
+    `on_end`: called once, when the connection is over. `on_abandoned`: called when the stream has said that the owner of
+    its run is dead.
+    """
+
+    media_type = None
+
+    def __init__(
+        self,
+        source: Source | None,
+        timing: Timing,
+        *,
+        ids: bool = True,
+        headers: dict[str, str] | None = None,
+        on_end: Callable[[], object] = lambda: None,
+        on_abandoned: Callable[[], object] = lambda: None,
+    ) -> None:
+        fields = {"cache-control": "no-cache"} if source is None else HEADERS
+        super().__init__(status_code=204 if source is None else 200, headers={**fields, **(headers or {})})
+        self._source = source
+        self._timing = timing
+        self._ids = ids
+        self._on_end = on_end
+        self._on_abandoned = on_abandoned
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream."""
+        source = self._source
+        try:
+            if source is None or scope["method"] == "HEAD":
+                await super().__call__(scope, receive, send)
+            else:
+                await _Connection(scope, receive, send, self._timing).run(partial(self._send_all, source))
+        finally:
+            self._on_end()
+            if source is not None and source.is_abandoned:
+                self._on_abandoned()
+
+    async def _send_all(self, source: Source, put: Send) -> None:
+        await put({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(encoded(source, self._timing, ids=self._ids)) as chunks:
+            async for chunk in chunks:
+                await put({"type": "http.response.body", "body": chunk, "more_body": True})
+        await put({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Connection:
+    """One connection while a stream is sent on it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, timing: Timing) -> None:
+        self._receive = receive
+        self._send = send
+        self._timing = timing
+        self._abort: Callable[[], bool] = scope.get(ABORT) or aborter(send)
+        self._writing_since: float | None = None
+        self._is_stuck = False
+        self._writer: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, send_all: Callable[[Send], Coroutine[Any, Any, None]]) -> None:
+        """Send until the stream ends or the reader leaves. Abort the connection if neither is so."""
+        loop = asyncio.get_running_loop()
+        self._writer = loop.create_task(send_all(self._put))
+        watcher = loop.create_task(self._wait_until_left())
+        self._timer = loop.call_later(self._timing.write, self._check_write, loop)
+        try:
+            await asyncio.wait({self._writer, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            if self._writer.done() and not self._writer.cancelled():
+                self._writer.result()
+            elif self._is_stuck and not self._abort():
+                raise ConnectionAbortedError(f"the reader has not read for {self._timing.write} s")
+        except Exception as exc:
+            logger.error("aborting a stream, which its reader may open again: %s", exc)
+            if not self._abort():
+                raise
+        except BaseException:  # the server shuts down
+            self._abort()
+            raise
+        finally:
+            self._timer.cancel()
+            for task in (self._writer, watcher):
+                task.cancel()
+            await asyncio.gather(self._writer, watcher, return_exceptions=True)
+
+    async def _put(self, message: Message) -> None:
+        self._writing_since = time.monotonic()
+        await self._send(message)
+        self._writing_since = None
+
+    async def _wait_until_left(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def _check_write(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End a connection whose write takes too long. Look again when the present one would."""
+        now = time.monotonic()
+        left = self._timing.write - (0.0 if self._writing_since is None else now - self._writing_since)
+        if left <= 0 and self._writer is not None:
+            self._is_stuck = True
+            self._writer.cancel()
+        else:
+            self._timer = loop.call_later(left, self._check_write, loop)
+
+
+def aborter(send: Send) -> Callable[[], bool]:
+    """Return a function that resets the connection of a request, and says whether it could.
+
+    ASGI has no way to abort a connection. A server whose `send` is a method of an object with a `transport` (uvicorn) is
+    asked directly. Any other one gets an exception, and closes the connection in its own way.
+    """
+
+    def abort() -> bool:
+        transport = getattr(getattr(send, "__self__", None), "transport", None)
+        if not isinstance(transport, asyncio.WriteTransport):
+            return False
+        found = transport.get_extra_info("socket")
+        with suppress(OSError, AttributeError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_NOW)
+        transport.abort()
+        return True
+
+    return abort
