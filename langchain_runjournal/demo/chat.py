@@ -23,7 +23,7 @@ from .. import is_partial, is_synthetic
 from ..testing import Call, Reasoning, ScriptedChatModel
 from .chat_texts import ARABIC, CODE, FORMATTED, STORY, THOUGHTS
 
-__all__ = ["IDEAS", "graph"]
+__all__ = ["HINT", "IDEAS", "graph"]
 
 IDEAS: Final = (
     "Tell me a story",
@@ -34,6 +34,10 @@ IDEAS: Final = (
     "Fail after some words",
 )
 """What the page offers to ask."""
+HINT: Final = (
+    "This agent follows a script. Stop an answer, reload the page in the middle of it, kill the server: what you have seen"
+    " stays, and the answer continues."
+)
 _PACE: Final = 0.03 * float(os.environ.get("RUNJOURNAL_DEMO_PACE", "1"))
 """Seconds for each word."""
 _LONGEST_COUNT: Final = 100_000

@@ -41,7 +41,7 @@ const threads = new ThreadList({
   },
 });
 
-function show(threadId) {
+function show(threadId, isNew = false) {
   if (session?.threadId === threadId) return;
   if (session) {
     drafts.set(session.threadId, el("text").value);
@@ -57,7 +57,7 @@ function show(threadId) {
     busy: (entry) => session === mine && ask(entry),
     threads: () => changedThreads(),
     said: (fold) => session === mine && announce(fold),
-  });
+  }, isNew);
   session = mine;
   el("text").value = drafts.get(threadId) ?? "";
   grow();
@@ -68,7 +68,7 @@ function show(threadId) {
 
 function fresh() {
   history.pushState(null, "", location.pathname + location.search);
-  show(uuid());
+  show(uuid(), true);
   toggleSide(false);
   el("text").focus();
 }
@@ -80,12 +80,18 @@ function route() {
   } catch {
     // not a name: a new conversation
   }
-  show(named || uuid());
+  show(named || uuid(), !named);
   toggleSide(false);
 }
 
+async function listAgain() {
+  await threads.refresh();
+  if (threads.titleOf(session.threadId) !== null) session.resume(); // it may have begun elsewhere
+  redraw();
+}
+
 function changedThreads() {
-  threads.refresh().then(redraw);
+  listAgain();
   tabs.postMessage({ threads: true });
 }
 
@@ -272,7 +278,7 @@ el("theme").addEventListener("click", () => showTheme(globalThis.theme(true)));
 showTheme(globalThis.theme());
 
 tabs.onmessage = ({ data }) => {
-  threads.refresh().then(redraw);
+  listAgain();
   if (data.deleted === session.threadId) fresh();
   else session.resume();
 };
@@ -282,14 +288,14 @@ document.addEventListener("visibilitychange", () => {
     return;
   }
   session.resume();
-  threads.refresh().then(redraw);
+  listAgain();
 });
 addEventListener("online", () => session.stream?.hurry());
 addEventListener("hashchange", route);
 addEventListener("popstate", route);
 addEventListener("pagehide", () => session.pause());
 addEventListener("pageshow", () => session?.resume());
-setInterval(() => !document.hidden && threads.refresh().then(redraw), 15_000);
+setInterval(() => !document.hidden && listAgain(), 15_000);
 
 async function settings() {
   const found = await fetch(new URL("page/settings.json", document.baseURI)).then((answer) => answer.json()).catch(() => ({}));
@@ -299,4 +305,4 @@ async function settings() {
 
 settings();
 route();
-threads.refresh().then(redraw);
+listAgain();

@@ -98,13 +98,13 @@ export class Conversation {
     return [...stored, ...rest, ...this.pending];
   }
 
-  /** Return what is known of a tool call: {status, result, name, args}, or null while it is only requested. */
+  /** Return what is known of a tool call: {status, result, name, args}; only the status while it is just requested. */
   tool(id) {
     for (const fold of [...this.folds.values()].reverse()) {
       const found = fold.tools.get(id);
       if (found) return found;
     }
-    return this.results.get(id) ?? null;
+    return this.results.get(id) ?? { status: this.live ? "asked" : this.question() ? "waiting" : "interrupted" };
   }
 
   /** Return how the run of an answer ended, as far as this page has seen it. */

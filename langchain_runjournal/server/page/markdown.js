@@ -23,7 +23,12 @@ export function renderMarkdown(place, text, isOpen = false) {
 }
 
 function drawn(block) {
-  if (block.type !== "code") return { node: nodeOf(block) };
+  if (block.type !== "code") {
+    // Once for the outermost block: `auto` does not look into elements that have a direction of their own.
+    const node = nodeOf(block);
+    node.setAttribute("dir", "auto");
+    return { node };
+  }
   const code = h("code", {}, block.code), language = h("span", {}, block.language);
   const pre = h("pre", { tabindex: "0", dir: "ltr" }, code);
   const node = h("figure", { class: "code" }, h("figcaption", {}, language, copyButton(() => code.textContent, "Copy code")), pre);
@@ -41,12 +46,12 @@ function nodeOf(block) {
   const within = (text) => inlines(inlinesOf(text, block.isOpen));
   switch (block.type) {
     case "code": return drawn(block).node;
-    case "heading": return h(`h${Math.min(block.level + 2, 6)}`, { dir: "auto" }, ...within(block.text));
+    case "heading": return h(`h${Math.min(block.level + 2, 6)}`, {}, ...within(block.text));
     case "rule": return h("hr");
-    case "quote": return h("blockquote", { dir: "auto" }, ...block.blocks.map(nodeOf));
+    case "quote": return h("blockquote", {}, ...block.blocks.map(nodeOf));
     case "list": return list(block);
     case "table": return table(block);
-    default: return h("p", { dir: "auto" }, ...within(block.text));
+    default: return h("p", {}, ...within(block.text));
   }
 }
 
@@ -56,14 +61,14 @@ function list(block) {
     const box = item.isChecked === null ? null : h("input", { type: "checkbox", disabled: "", checked: item.isChecked ? "" : null });
     const inner = item.blocks.map((one) => (isTight && one.type === "paragraph"
       ? h("span", {}, ...inlines(inlinesOf(one.text, one.isOpen))) : nodeOf(one)));
-    return h("li", { dir: "auto", class: box ? "task" : null }, box, ...inner);
+    return h("li", { class: box ? "task" : null }, box, ...inner);
   });
-  return block.isOrdered ? h("ol", { start: String(block.start), dir: "auto" }, ...rows) : h("ul", { dir: "auto" }, ...rows);
+  return block.isOrdered ? h("ol", { start: String(block.start) }, ...rows) : h("ul", {}, ...rows);
 }
 
 function table(block) {
   const row = (tag, cells) => h("tr", {}, ...cells.map((cell, at) =>
-    h(tag, { dir: "auto", class: block.align[at] || null, scope: tag === "th" ? "col" : null }, ...inlines(inlinesOf(cell)))));
+    h(tag, { class: block.align[at] || null, scope: tag === "th" ? "col" : null }, ...inlines(inlinesOf(cell)))));
   const body = h("tbody", {}, ...block.rows.map((cells) => row("td", cells)));
   return h("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },
     h("table", {}, h("thead", {}, row("th", block.head)), body));

@@ -61,7 +61,7 @@ export class MessageList {
     const human = items.slice(0, at).findLast((one) => one.kind === "human");
     const text = () => items.slice(items.indexOf(human) + 1, at + 1).flatMap((one) => one.parts ?? [])
       .filter((part) => part.type === "text").map((part) => part.text.trim()).join("\n\n");
-    return { runId: item.runId, text, regenerate: human?.id && !live ? () => this.actions.regenerate(human) : null };
+    return { runId: item.runId, text, regenerate: human?.id && !live && !conversation.question() ? () => this.actions.regenerate(human) : null };
   }
 
   drawTail(conversation, items) {
@@ -187,7 +187,7 @@ class AnswerView {
         this.parts[at] = view = fresh;
       }
       const isOpen = item.isLive && at === item.parts.length - 1;
-      view.update(part, isOpen, part.type === "tool" ? conversation.tool(part.id) : null, item);
+      view.update(part, isOpen, part.type === "tool" ? conversation.tool(part.id) : null);
     });
     this.parts.splice(item.parts.length).forEach((view) => view.node.remove());
     this.cut(item.isLive ? null : item.cut);

@@ -52,7 +52,7 @@ function approval(action, allowed, take) {
   const box = h("textarea", { rows: "1", placeholder: "Why not (for the agent)", "aria-label": "Reason for a rejection", dir: "auto" });
   const row = h("div", { class: "question" },
     h("p", { dir: "auto" }, h("b", {}, action.name ?? "Action"), action.description ? ` ${action.description}` : ""),
-    h("pre", { tabindex: "0", dir: "auto" }, pretty(action.args ?? action.arguments)), box,
+    fields(action.args ?? action.arguments), box,
     h("div", { class: "choices" },
       allowed.includes("approve") && button("Approve", "primary", () => take({ type: "approve" }, row)),
       allowed.includes("reject") && button("Reject", "danger", () => take({ type: "reject", ...(box.value.trim() ? { message: box.value.trim() } : {}) }, row)),
@@ -72,7 +72,7 @@ function free(value, decide) {
     reply();
   });
   return h("div", { class: "question" }, h("p", { dir: "auto" }, words ?? "The agent waits for an answer."),
-    rest ? h("pre", { tabindex: "0", dir: "auto" }, pretty(rest)) : null, box,
+    fields(rest), box,
     h("div", { class: "choices" }, button("Approve", "primary", () => decide(true)), button("Reject", "danger", () => decide(false)), button("Answer", "", reply)));
 }
 
@@ -80,6 +80,14 @@ function withoutWords(value, words) {
   if (typeof value !== "object" || Array.isArray(value)) return value;
   const rest = Object.fromEntries(Object.entries(value).filter(([, one]) => one !== words));
   return Object.keys(rest).length ? rest : null;
+}
+
+/** Return the members of a value under their names; any other value as it is. */
+function fields(value) {
+  if (value === null || value === undefined) return null;
+  if (typeof value !== "object" || Array.isArray(value)) return h("pre", { tabindex: "0", dir: "auto" }, pretty(value));
+  const rows = Object.entries(value).flatMap(([name, one]) => [h("dt", { dir: "auto" }, name), h("dd", { dir: "auto", tabindex: "0" }, pretty(one))]);
+  return h("dl", {}, ...rows);
 }
 
 function button(label, kind, onclick) {

@@ -11,10 +11,12 @@ const OUTBOX = "runjournal-outbox:";
 const LONGEST = 5_000;
 
 export class Session {
-  constructor(threadId, hooks) {
+  /** `isNew`: nothing was ever said in this thread, so the server is not asked about it. */
+  constructor(threadId, hooks, isNew = false) {
     this.threadId = threadId;
     this.hooks = hooks; // changed(), connection(name), busy(entry), threads(), said(fold)
     this.conversation = new Conversation(threadId);
+    this.conversation.isLoaded = this.isNew = isNew;
     this.stream = null;
     this.cursor = null;
     this.isClosed = false;
@@ -27,7 +29,7 @@ export class Session {
   /** Show the thread, follow it, and send what an earlier page of this tab could not. */
   async open() {
     for (const entry of this.outbox()) this.deliver(entry, true);
-    await this.load(true);
+    if (!this.isNew) await this.load(true);
   }
 
   close() {
@@ -46,7 +48,7 @@ export class Session {
   resume() {
     if (this.isClosed || this.stream) return;
     if (this.isKnown) this.follow();
-    else this.load(true);
+    else if (!this.isNew) this.load(true);
   }
 
   // --- reading
@@ -178,6 +180,7 @@ export class Session {
 
   begun(runId) {
     this.isKnown = true;
+    this.isNew = false;
     this.cursor ??= `${runId}:0`;
     this.follow();
     this.hooks.threads();

@@ -14,19 +14,19 @@ export function toolView() {
   const args = section("Arguments"), result = section("Result");
   const node = h("details", { class: "tool" }, h("summary", {}, mark, name, brief, label), args.node, result.node);
   let shown = null;
-  const update = (part, isOpen, known, message) => {
-    const status = known?.status ?? (message.isLive ? "asked" : message.cut ? "interrupted" : "asked");
-    const input = typeof part.args === "string" && known?.args ? known.args : part.args;
-    const key = JSON.stringify([part.name, input, status, known?.result]);
+  const update = (part, isOpen, known) => {
+    const { status, result: said } = known;
+    const input = typeof part.args === "string" && known.args ? known.args : part.args;
+    const key = JSON.stringify([part.name, input, status, said]);
     if (key === shown) return;
     shown = key;
     node.dataset.status = status;
-    name.textContent = part.name || known?.name || "tool";
+    name.textContent = part.name || known.name || "tool";
     brief.textContent = briefly(input);
     label.textContent = LABELS[status];
     mark.replaceChildren(...(status === "done" ? [icon("check")] : status === "failed" || status === "interrupted" ? [icon("close")] : []));
     args.show(pretty(input));
-    result.show(known?.result ? pretty(asJson(known.result)) : "");
+    result.show(said ? pretty(asJson(said)) : "");
   };
   return { node, update };
 }
