@@ -12,12 +12,20 @@ from ..errors import ExtraMissing
 
 if TYPE_CHECKING:
     from .app import create_app
+    from .requests import Limits
     from .streams import event_source, event_stream
+    from .transport import HEADERS
 
-__all__ = ["create_app", "event_source", "event_stream"]
+__all__ = ["HEADERS", "Limits", "create_app", "event_source", "event_stream"]
 
 # Imported at the first use: the cursors, frames and dialects of this room need no web framework.
-_LATER = {"create_app": "app", "event_source": "streams", "event_stream": "streams"}
+_LATER = {
+    "HEADERS": "transport",
+    "Limits": "requests",
+    "create_app": "app",
+    "event_source": "streams",
+    "event_stream": "streams",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = Literal["read", "start", "stop", "delete", "list"]
 """What a request wants: read a thread or a run, start or stop a run, delete a thread, list the threads."""
-Authorize: TypeAlias = "Callable[[Request, Action, str | None], bool | None | Awaitable[bool | None]]"
+Authorize: TypeAlias = "Callable[[Request, Action, str | None], bool | Awaitable[bool | None] | None]"
 """Returns whether a request may do that on a thread (None: on no thread). It may raise an `HTTPException` instead."""
 
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")

@@ -72,18 +72,21 @@ class RunFeed:
         async with aclosing(afollow_pages(self._journal, self._run_id, self._last, self._view.tick)) as pages:
             async for events in pages:
                 if events:
-                    yield self._frames(events)
+                    if frames := self._frames(events):
+                        yield frames
                     continue
                 if self._is_paused and not self._view.dialect.holds:
-                    yield self._control("paused")
+                    if paused := self._control("paused"):
+                        yield paused
                     return
                 yield ()
                 if self._may_be_abandoned() and await self._is_abandoned():
-                    yield self._frames(await self._journal.aread(self._run_id, self._last))
-                    yield self._control("interrupted")
+                    left = self._frames(await self._journal.aread(self._run_id, self._last))
+                    yield [*left, *self._control("interrupted")]
                     if not self._in_thread:
                         return
-        yield self._control("over")
+        if over := self._control("over"):
+            yield over
 
     def _control(self, what: Control, detail: str | None = None) -> Batch:
         return control(self._projector.control(what, detail))

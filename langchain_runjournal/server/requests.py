@@ -6,6 +6,7 @@ Rule: whatever a client sends, the answer is a clear 4xx. Nothing is read withou
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -52,16 +53,17 @@ async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
 
 
 def _parsed(body: bytes, deepest: int) -> Any:
-    problem = "The body is not JSON in UTF-8, as RFC 8259 defines it."
-    if _depth(body) > deepest:
-        raise Problem(422, f"The JSON is nested more than {deepest} levels deep. Send it flatter.")
     try:
-        text = body.decode("utf-8")
-        found = json.loads(text, parse_constant=_refuse)
+        found = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
         # Half of a surrogate pair can be written as JSON, but not stored.
         json.dumps(found, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError):
-        raise Problem(400, problem) from None
+        is_flat = _is_flat(found, deepest)
+    except RecursionError:
+        is_flat = False
+    except ValueError:
+        raise Problem(400, "The body is not JSON in UTF-8, as RFC 8259 defines it.") from None
+    if not is_flat:
+        raise Problem(422, f"The JSON is nested more than {deepest} levels deep. Send it flatter.")
     return found
 
 
@@ -69,28 +71,25 @@ def _refuse(word: str) -> Any:
     raise ValueError(word)
 
 
-def _depth(body: bytes) -> int:
-    """Return how deeply a JSON text is nested, without parsing it: a parser may run out of stack."""
-    depth = deepest = 0
-    is_text = is_escaped = False
-    if body.count(b"[") + body.count(b"{") < 2:
-        return 1
-    for byte in body:
-        if is_text:
-            if is_escaped:
-                is_escaped = False
-            elif byte == 0x5C:
-                is_escaped = True
-            elif byte == 0x22:
-                is_text = False
-        elif byte == 0x22:
-            is_text = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _is_flat(value: Any, deepest: int) -> bool:
+    """Return whether a value is nested at most that deeply."""
+    level = [value]
+    for _ in range(deepest):
+        level = [inner for one in level if isinstance(one, (dict, list)) for inner in _items(one)]
+        if not level:
+            return True
+    return not any(isinstance(one, (dict, list)) for one in level)
+
+
+def _items(value: Any) -> Collection[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def only(body: Mapping[str, Any], known: Collection[str], what: str = "The body") -> None:

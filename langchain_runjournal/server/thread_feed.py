@@ -47,7 +47,7 @@ class ThreadFeed:
             yield control(self._view.dialect.projector(blank).control("reset", place.reset))
             place = Place()
         if run is not None and run.ended and place.is_tip:
-            before, run = run, None
+            before, run, place = run, None, Place()
         while True:
             if run is None:
                 run = await self._look_behind(before)

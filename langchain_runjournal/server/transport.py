@@ -11,7 +11,7 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -93,12 +93,14 @@ class EventStream(Response):
         timing: Timing,
         *,
         ids: bool = True,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         on_end: Callable[[], object] = lambda: None,
         on_abandoned: Callable[[], object] = lambda: None,
     ) -> None:
         fields = {"cache-control": "no-cache"} if source is None else HEADERS
         super().__init__(status_code=204 if source is None else 200, headers={**fields, **(headers or {})})
+        if source is not None:
+            del self.headers["content-length"]
         self._source = source
         self._timing = timing
         self._ids = ids

@@ -1,0 +1,143 @@
+"""Pure: the description of all paths of an application, as OpenAPI 3.1."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+_PARAMETER: Final = re.compile(r"{(\w+)}")
+_TEXT: Final = {"type": "string"}
+_PROBLEM: Final = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What to do."},
+        "run_id": {"type": "string", "description": "The run that is in the way."},
+    },
+}
+_MESSAGE: Final = {
+    "type": "object",
+    "required": ["content"],
+    "additionalProperties": False,
+    "properties": {
+        "role": {"enum": ["user", "human"]},
+        "type": {"enum": ["user", "human"]},
+        "content": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object", "required": ["type"]}}]},
+        "id": {"type": "string", "description": "No message of the thread may have it."},
+    },
+}
+_START: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "input": {
+            "type": "object",
+            "description": "The input of the graph. Its messages are new ones of the user.",
+            "properties": {"messages": {"type": "array", "minItems": 1, "items": _MESSAGE}},
+        },
+        "command": {
+            "type": "object",
+            "required": ["resume"],
+            "additionalProperties": False,
+            "properties": {
+                "resume": {"description": "The answer to the question of the run that waits."},
+                "continues": {"type": "string", "description": "The run that asked."},
+            },
+        },
+        "run_id": {"type": "string", "format": "uuid", "description": "The same id again is the same run."},
+        "if_busy": {"enum": ["reject", "stop", "wait"], "default": "reject"},
+        "graph": {"type": "string", "description": "Its name; needed if there are several."},
+        "before": {"type": "string", "description": "The id of a message: the run takes the place of all from it on."},
+        "config": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"configurable": {"type": "object"}, "metadata": {"type": "object"}},
+        },
+    },
+}
+_CURSOR: Final = "The id of the last frame that was applied; `-1` or `0` from the start, `now` without what is there."
+_QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "cursor": {"schema": _TEXT, "description": _CURSOR},
+    "merge": {"schema": {"enum": ["0", "1"]}, "description": "Join adjacent deltas of a call into one frame."},
+    "wait": {"schema": {"enum": ["0", "1"]}, "description": "Answer when the thread is settled, or after 30 seconds."},
+    "force": {"schema": {"enum": ["0", "1"]}, "description": "Stop a run that is running first."},
+    "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": 1000}, "description": "How many, at most."},
+    "search": {"schema": _TEXT, "description": "Words of the title."},
+}
+_STREAM: Final = ("cursor", "merge")
+_NATIVE: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]]]] = {
+    ("GET", "/graphs"): ((), {"200": "The names."}),
+    ("GET", "/threads"): (("limit", "search"), {"200": "The threads."}),
+    ("DELETE", "/threads/{thread}"): (("force",), {"204": "Deleted.", "409": "A run is running."}),
+    ("GET", "/threads/{thread}/messages"): ((), {"200": "The messages, and the cursor behind them."}),
+    ("GET", "/threads/{thread}/events"): (_STREAM, {"200": "Server-sent events.", "503": "Too many streams."}),
+    ("GET", "/threads/{thread}/runs"): (("limit",), {"200": "The runs."}),
+    ("POST", "/threads/{thread}/runs"): (
+        (),
+        {"201": "The run has begun.", "200": "It had begun before.", "409": "The thread is busy, or asks nothing."},
+    ),
+    ("GET", "/runs/{run}"): ((), {"200": "The run.", "410": "It was deleted."}),
+    ("GET", "/runs/{run}/events"): (
+        _STREAM,
+        {"200": "Server-sent events.", "204": "The run is over, and nothing follows.", "410": "It was deleted."},
+    ),
+    ("POST", "/runs/{run}/stop"): (
+        ("wait",),
+        {"202": "It was asked to stop.", "200": "It was asked before, or has stopped.", "409": "It is over."},
+    ),
+}
+"""By method and path: the query parameters, and the answers beside those that every path has."""
+_ALWAYS: Final = {"403": "Not for this client.", "404": "Unknown, or hidden.", "422": "Not understood.", "503": "Away."}
+_BODY: Final = {"400": "Not JSON.", "413": "Too large.", "415": "Not sent as JSON."}
+
+
+def document(table: Mapping[str, Mapping[str, Any]], root_path: str = "") -> dict[str, Any]:
+    """Return the document of an application whose handlers stand by path and method in `table`."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "langchain-runjournal", "version": "1", "description": "Runs and threads of a journal."},
+        "servers": [{"url": root_path or "/"}],
+        "paths": {
+            path: {method.lower(): _operation(method, path, handler) for method, handler in methods.items()}
+            for path, methods in table.items()
+        },
+        "components": {"schemas": {"Problem": _PROBLEM, "Start": _START}},
+    }
+
+
+def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
+    queries, answers = _NATIVE.get((method, path), ((), {"200": "The answer."}))
+    has_body = (method, path) == ("POST", "/threads/{thread}/runs")
+    names = _PARAMETER.findall(path)
+    found: dict[str, Any] = {
+        "operationId": f"{method.lower()} {path}",
+        "summary": (inspect.getdoc(handler) or "").partition("\n")[0],
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names),
+            *({"name": name, "in": "query", **_QUERIES[name]} for name in queries),
+        ],
+        "responses": {
+            status: _response(status, what, path)
+            for status, what in {**_ALWAYS, **(_BODY if has_body else {}), **answers}.items()
+        },
+    }
+    if has_body:
+        schema = {"$ref": "#/components/schemas/Start"}
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return found
+
+
+def _response(status: str, what: str, path: str) -> dict[str, Any]:
+    if status == "204":
+        return {"description": what}
+    kind, schema = "application/json", {"type": "object"}
+    if status >= "400":
+        kind, schema = "application/problem+json", {"$ref": "#/components/schemas/Problem"}
+    elif path.endswith("/events"):
+        kind, schema = "text/event-stream", {"type": "string"}
+    return {"description": what, "content": {kind: {"schema": schema}}}

@@ -1,0 +1,228 @@
+"""Service: what the routes of one application share. No module of this room has globals.
+
+Rule: the journal and the checkpointer have all that lasts. What stands here can be lost at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from starlette.responses import Response
+
+from ..capture.graph_identity import identity, identity_of
+from ..errors import InvalidArgument, RunNotFound
+from ..events import Run
+from ..journal.core import core_of
+from ..settle.attach import attach, check_graph, handlers_of
+from .access import Access, Action
+from .dialects import Dialect
+from .feed import RunFeed, View
+from .opening import open_run, open_thread
+from .problems import Problem, not_found
+from .requests import Limits, identifier
+from .thread_feed import ThreadFeed
+from .transport import EventStream, Timing
+
+if TYPE_CHECKING:
+    from langgraph.pregel import Pregel
+    from starlette.requests import Request
+
+    from ..journal.run_journal import RunJournal
+
+    Graph = Pregel[Any, Any, Any, Any]
+
+_T = TypeVar("_T")
+logger = logging.getLogger("langchain_runjournal")
+
+_RECOVER_EVERY: Final = 1.0
+"""Seconds, at least, between two recoveries: many readers may notice one dead owner."""
+_KEPT: Final = 5_000
+
+
+class Cache:
+    """The last few thousand values that were computed. Each can be computed again."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the value of a key. Compute it if it is not there."""
+        if key not in self._found:
+            self._found[key] = make()
+            if len(self._found) > _KEPT:
+                self._found.popitem(last=False)
+        return self._found[key]
+
+    def drop(self, key: Any) -> None:
+        """Forget a value."""
+        self._found.pop(key, None)
+
+
+class Service:
+    """The graphs, the journal and the bounds of one application."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Graph] | Graph,
+        journal: RunJournal,
+        access: Access,
+        *,
+        limits: Limits,
+        timing: Timing,
+        configurable: Collection[str] = (),
+        recover: bool = True,
+    ) -> None:
+        self.journal = journal
+        self.graphs = _attached(graphs, journal)
+        self.access = access
+        self.limits = limits
+        self.timing = timing
+        self.configurable = frozenset(configurable)
+        self.titles = Cache()
+        self.origins = Cache()
+        self.open_streams = 0
+        self.starting: dict[str, asyncio.Future[None]] = {}
+        """The starts that are under way, by the run id that the client chose."""
+        self._recovers = recover
+        self._recovery: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+
+    # --- what a request names -----------------------------------------------------------------------------------------
+
+    async def run_of(self, request: Request, action: Action) -> Run:
+        """Return the run that the URL names, if the request may do that. Raise a `Problem`."""
+        run_id = identifier(request.path_params["run"], self.limits)
+        try:
+            run = await self.journal.arun(run_id)
+        except RunNotFound:
+            await self.access.check(request, action, None)
+            if self.access.authorize is None and await core_of(self.journal).off_loop(
+                partial(was_deleted, self.journal, run_id)
+            ):
+                raise Problem(410, "This run was deleted. Read the messages of its thread.") from None
+            raise not_found() from None
+        await self.access.check(request, action, run.thread_id)
+        return run
+
+    async def thread_of(self, request: Request, action: Action) -> str:
+        """Return the id of the thread that the URL names, if the request may do that. Raise a `Problem`."""
+        thread_id = identifier(request.path_params["thread"], self.limits)
+        await self.access.check(request, action, thread_id)
+        return thread_id
+
+    async def off_loop(self, work: Callable[[], _T]) -> _T:
+        """Return what `work` returns, which may block."""
+        return await core_of(self.journal).off_loop(work)
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    def graph_named(self, name: object) -> Graph:
+        """Return the graph that a client names; the only one if it names none. Raise a `Problem`."""
+        if name is None and len(self.graphs) == 1:
+            return next(iter(self.graphs.values()))
+        if isinstance(name, str) and name in self.graphs:
+            return self.graphs[name]
+        raise Problem(422, f'"graph" must be one of: {", ".join(sorted(self.graphs))}.')
+
+    async def graph_of(self, thread_id: str) -> Graph:
+        """Return the graph whose run is the newest of a thread; the first graph if there is none."""
+        if len(self.graphs) > 1:
+            for run in await self.journal.aruns(thread_id, limit=1):
+                for graph in self.graphs.values():
+                    if identity(graph).is_same(identity_of(run)):
+                        return graph
+        return next(iter(self.graphs.values()))
+
+    async def recover(self) -> None:
+        """Settle what dead owners left of all graphs. Log what fails: the next message of a thread tries again."""
+        for name, graph in self.graphs.items():
+            try:
+                await self.journal.arecover(graph)
+            except Exception as exc:  # noqa: BLE001 - a graph that cannot be recovered must not keep the others from it
+                logger.warning("could not recover the runs of graph %r: %s", name, exc)
+
+    def recover_soon(self) -> None:
+        """Settle what dead owners left, in the background: a reader has noticed one."""
+        now = time.monotonic()
+        if not self._recovers or now < self._not_before or (self._recovery is not None and not self._recovery.done()):
+            return
+        self._not_before = now + _RECOVER_EVERY
+        self._recovery = asyncio.get_running_loop().create_task(self.recover())
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    async def stream_run(
+        self,
+        run: Run,
+        cursor: str | None,
+        dialect: Dialect,
+        *,
+        merge: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Return the response that sends a run; 204 if it is over and the reader has all of it."""
+        return await self._stream(open_run(self.journal, run, cursor, self._view(dialect, merge)), dialect, headers)
+
+    async def stream_thread(self, thread_id: str, cursor: str | None, dialect: Dialect, *, merge: bool = False) -> Response:
+        """Return the response that sends a thread."""
+        return await self._stream(open_thread(self.journal, thread_id, cursor, self._view(dialect, merge)), dialect, None)
+
+    def _view(self, dialect: Dialect, merge: bool) -> View:
+        return View(dialect=dialect, merge=merge, tick=self.timing.heartbeat)
+
+    async def _stream(
+        self, opening: Awaitable[RunFeed | ThreadFeed | None], dialect: Dialect, headers: Mapping[str, str] | None
+    ) -> Response:
+        if self.open_streams >= self.limits.streams:
+            closed: Any = opening
+            closed.close()
+            raise Problem(503, "Too many streams are open. Close one, or come back in a moment.", retry_after=5)
+        self.open_streams += 1
+        try:
+            source = await opening
+        except BaseException:
+            self.open_streams -= 1
+            raise
+        return EventStream(
+            source,
+            self.timing,
+            ids=dialect.has_ids,
+            headers=headers,
+            on_end=self._on_stream_end,
+            on_abandoned=self.recover_soon,
+        )
+
+    def _on_stream_end(self) -> None:
+        self.open_streams -= 1
+
+
+def _attached(graphs: Mapping[str, Graph] | Graph, journal: RunJournal) -> dict[str, Graph]:
+    """Return the graphs by name, each attached to the journal."""
+    named = dict(graphs) if isinstance(graphs, Mapping) else {"": graphs}
+    if not named:
+        raise InvalidArgument(name="graphs", expected="a graph, or a mapping of names to graphs", value=graphs)
+    found: dict[str, Graph] = {}
+    for name, graph in named.items():
+        check_graph(graph)
+        journals = [handler.journal for handler in handlers_of(graph)]
+        if journals and journal not in journals:
+            expected = f"{journals[-1]!r}, to which the graph is attached"
+            raise InvalidArgument(name="journal", expected=expected, value=journal)
+        found[name or str(graph.get_name())] = graph if journals else attach(graph, journal)
+    return found
+
+
+def was_deleted(journal: RunJournal, run_id: str) -> bool:
+    """Return whether the journal still knows that a run was deleted. Block for as long as the store takes."""
+    core = core_of(journal)
+    if run_id in getattr(core.appender, "deleted_runs", ()):
+        return True
+    store: Any = core.store
+    deleted = getattr(store, "deleted", None)
+    return deleted is not None and any(run_id in deleted(owner.owner_id) for owner in store.owners())

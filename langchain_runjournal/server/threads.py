@@ -1,0 +1,235 @@
+"""Threads: the messages of a thread as it stands, where a message can be edited, and the list of the threads.
+
+Rule: what a run that is going on has said comes from its stream, and never from here: so no message is shown twice, and the
+cursor that stands beside the messages says from where on the stream has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ..common import strict_json
+from ..events import Event, Run, RunStatus
+from ..journal.run_reading import read_if_there
+from ..messages.loading import as_messages
+from ..messages.marks import mark_in
+from ..messages.plain_text import text_of, thinking_of
+from ..settle.graph_thread import GraphThreads
+from .frames import run_name
+from .problems import Problem
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+    from .service import Graph, Service
+
+_TRIES: Final = 5
+_RUNS_BACK: Final = 200
+"""How many runs of a thread are searched for the origin of its messages."""
+_FAR_BACK: Final = 2_000
+"""How many checkpoints of a thread are searched for the one before a message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a run begins that does not begin at the end of its thread."""
+
+    checkpoint_id: str | None
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """Return what a client may know of a run. No member of it is a cursor."""
+    return {
+        "run_id": run.run_id,
+        "thread_id": run.thread_id,
+        "name": run.name,
+        "status": run.status.value,
+        "cause": run.cause,
+        "error": run.error,
+        "stop": run.stop,
+        "settled": run.settled,
+        "continues": run.continues,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "usage": strict_json.plain(run.usage),
+    }
+
+
+async def thread_json(service: Service, thread_id: str) -> dict[str, Any]:
+    """Return the messages of a thread, the run that is going on, its questions, and the cursor behind the messages."""
+    graph = await service.graph_of(thread_id)
+    newest, state = await _newest(service, thread_id), None
+    for _ in range(_TRIES):
+        state = await _state(service, graph, thread_id, newest)
+        again = await _newest(service, thread_id)
+        if _mark(again) == _mark(newest):
+            break
+        newest = again  # a run has begun or ended meanwhile: the state may be one or the other
+    messages = as_messages(GraphThreads(graph).shape.messages(state) or []) if state is not None else []
+    origins = await service.off_loop(lambda: _origins(service, thread_id))
+    going = newest if _is_going(newest) else None
+    return {
+        "thread_id": thread_id,
+        "messages": _with_runs(messages, origins),
+        "run": None if going is None else run_json(going),
+        "questions": [] if going is None else await _questions(service, going),
+        "cursor": None if newest is None else f"{run_name(newest.run_id)}:{0 if going is not None else newest.last_seq}",
+    }
+
+
+async def _newest(service: Service, thread_id: str) -> Run | None:
+    found = await service.journal.aruns(thread_id, limit=1)
+    return found[0] if found else None
+
+
+def _mark(run: Run | None) -> tuple[str, RunStatus] | None:
+    return None if run is None else (run.run_id, run.status)
+
+
+def _is_going(run: Run | None) -> bool:
+    """Return whether a run is running, or waits for a human: then its stream has its messages."""
+    return run is not None and not run.ended
+
+
+async def _state(service: Service, graph: Graph, thread_id: str, newest: Run | None) -> Any:
+    """Return the state of a thread without what a run that is going on has written; None for an empty thread."""
+    checkpoint_id = None
+    if newest is not None and _is_going(newest):
+        base = await _base(service, newest.run_id)
+        if base is not None:
+            checkpoint_id = base.data["base"]
+            if checkpoint_id is None:
+                return None
+    state = await GraphThreads(graph).read(thread_id, checkpoint_id=checkpoint_id).later()
+    return state.values
+
+
+async def _base(service: Service, run_id: str) -> Event | None:
+    """Return the event that names the checkpoint behind which a run writes. Without it, the run has written nothing."""
+    for limit in (100, None):
+        for event in await service.journal.aread(run_id, 0, limit):
+            if event.kind == "run.checkpoint" and "base" in event.data:
+                return event
+    return None
+
+
+async def _questions(service: Service, run: Run) -> list[Any]:
+    if run.status != RunStatus.PAUSED:
+        return []
+    events = await service.journal.aread(run.run_id)
+    asked = [event.data.get("interrupts") for event in events if event.kind == "run.pause"]
+    return list(asked[-1]) if asked and isinstance(asked[-1], list) else []
+
+
+def _origins(service: Service, thread_id: str) -> dict[str, str]:
+    """Return the run of each message of a thread, by the id of the message or of its tool call. Blocks."""
+    found: dict[str, str] = {}
+    for run in service.journal.runs(thread_id, None, _RUNS_BACK):
+        ids = service.origins.get((run.run_id, run.last_seq), partial(_ids, service, run.run_id))
+        for id in ids:
+            found.setdefault(id, run.run_id)
+    return found
+
+
+def _ids(service: Service, run_id: str) -> frozenset[str]:
+    """Return the ids of the messages in the events of a run, and of its tool calls. Blocks."""
+    found: set[Any] = set()
+    for event in read_if_there(service.journal, run_id):
+        if event.kind in ("llm.human.input", "llm.ai.response", "llm.tool.result"):
+            message = event.data.get("message")
+            fields = message.get("data") if isinstance(message, Mapping) else None
+            if isinstance(fields, Mapping):
+                found |= {fields.get("id"), fields.get("tool_call_id")}
+        elif event.kind == "tool.start":
+            found.add(event.data.get("tool_call_id"))
+    return frozenset(one for one in found if isinstance(one, str))
+
+
+def _with_runs(messages: Sequence[BaseMessage], origins: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return messages as JSON, each with its run. A message of unknown origin is of the run of the message before it."""
+    found: list[dict[str, Any]] = []
+    run_id: str | None = None
+    for message in messages:
+        keys = (message.id, getattr(message, "tool_call_id", None))
+        known = next((origins[key] for key in keys if isinstance(key, str) and key in origins), None)
+        run_id = known or (None if message.type == "human" else run_id)
+        found.append(message_json(message, mark_in(message.additional_kwargs).get("run_id") or run_id))
+    return found
+
+
+def message_json(message: BaseMessage, run_id: str | None) -> dict[str, Any]:
+    """Return a message as JSON. `provenance` is the mark of this package; None for a message as the graph wrote it."""
+    found: dict[str, Any] = {
+        "id": message.id,
+        "type": message.type,
+        "text": text_of(message.content),
+        "content": strict_json.plain(message.content),
+        "provenance": strict_json.plain(mark_in(message.additional_kwargs)) or None,
+        "run_id": run_id,
+    }
+    if message.name is not None:
+        found["name"] = message.name
+    if message.type == "ai":
+        found["reasoning"] = thinking_of(message.content, message.additional_kwargs)
+        for key in ("tool_calls", "invalid_tool_calls"):
+            found[key] = strict_json.plain(getattr(message, key, []))
+    if message.type == "tool":
+        found |= {"tool_call_id": getattr(message, "tool_call_id", None), "status": getattr(message, "status", None)}
+    return found
+
+
+# --- back to a message ----------------------------------------------------------------------------------------------------
+
+
+async def fork_before(
+    graph: Graph, thread_id: str, before: str | None, message_ids: Sequence[str], *, is_again: bool
+) -> Fork | None:
+    """Return where a run begins that takes the place of all from the message `before` on; None for the end of the thread.
+
+    `is_again`: the run brings no message, so there must be something left to do. Raise a `Problem` if there is no such
+    message, or if one of `message_ids` is taken already.
+    """
+    threads = GraphThreads(graph)
+    if threads.shape.function is not None and before is not None:
+        raise Problem(422, "This graph cannot go back to a message. Send a new one.")
+    state = await threads.read(thread_id).later()
+    ids = _message_ids(threads, state.values)
+    if before is not None and before not in ids:
+        raise Problem(404, "The thread has no such message. Read its messages again.")
+    fork = None
+    if before is not None:
+        fork, ids = await _checkpoint_before(threads, thread_id, before, is_again=is_again)
+    if taken := [one for one in message_ids if one in ids]:
+        raise Problem(
+            409, f"The thread has a message with the id {taken[0]!r} already. Leave out the id, or choose another."
+        )
+    return fork
+
+
+async def _checkpoint_before(
+    threads: GraphThreads, thread_id: str, before: str, *, is_again: bool
+) -> tuple[Fork, list[Any]]:
+    """Return the newest checkpoint of the present branch that does not have the message, and the ids that it has."""
+    graph: Any = threads.graph
+    wanted: str | None = None
+    async for state in graph.aget_state_history({"configurable": {"thread_id": thread_id}}, limit=_FAR_BACK):
+        checkpoint_id = state.config["configurable"]["checkpoint_id"]
+        if wanted is not None and checkpoint_id != wanted:
+            continue  # of a branch that was left
+        parent = state.parent_config
+        wanted = None if parent is None else parent["configurable"]["checkpoint_id"]
+        ids = _message_ids(threads, state.values)
+        # Right behind an input, the input itself is not in the messages yet, and would be taken again.
+        is_input = (state.metadata or {}).get("source") == "input" and wanted is not None
+        if before not in ids and not is_input and (state.next or not is_again):
+            return Fork(checkpoint_id=checkpoint_id), ids
+        if wanted is None:
+            break
+    raise Problem(409, "The thread does not reach back to before this message. Send a new message instead.")
+
+
+def _message_ids(threads: GraphThreads, values: Any) -> list[Any]:
+    return [message.id for message in as_messages(threads.shape.messages(values) or [])]
