@@ -58,6 +58,7 @@ def box(page: Page) -> Locator:
 def send(page: Page, text: str) -> None:
     box(page).fill(text)
     box(page).press("Enter")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # it is drawn
 
 
 def answers(page: Page) -> Locator:
@@ -269,11 +270,11 @@ def test_edit_and_regenerate(chat: Chat) -> None:
     first = page.locator(".human").first
     first.hover()
     first.get_by_role("button", name="Edit the message").click()
-    expect(first.get_by_label("Edit the message")).to_have_value("Count to 20")
+    expect(first.get_by_role("textbox")).to_have_value("Count to 20")
     page.keyboard.press("Escape")
     expect(first.locator(".words")).to_have_text("Count to 20")
     first.get_by_role("button", name="Edit the message").click()
-    first.get_by_label("Edit the message").fill("Count to 30")
+    first.get_by_role("textbox").fill("Count to 30")
     page.keyboard.press("Enter")
     for one in (page, other):
         expect(answers(one)).to_have_text([re.compile(r" 30\s*$")])

@@ -97,6 +97,7 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(found[0][4])
+        listener.listen(2048)  # from here on, clients wait instead of being refused
     except OSError as exc:
         listener.close()
         to_do = "Choose another one with --port, or take a free one with --port 0"

@@ -37,7 +37,6 @@ function post(url, body) {
 }
 
 export const threads = async () => (await ask(path("threads"))).threads ?? [];
-export const runs = async (thread) => (await ask(path("threads", thread, "runs"))).runs ?? [];
 export const messages = (thread) => ask(path("threads", thread, "messages"));
 export const remove = (thread) => ask(path("threads", thread), { method: "DELETE" });
 export const begin = (thread, body) => post(path("threads", thread, "runs"), body);

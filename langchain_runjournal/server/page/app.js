@@ -18,7 +18,7 @@ const actions = {
   send: (text) => session.send(text),
   edit: (item, text) => session.send(text, { before: item.id }),
   regenerate: (item) => session.send(item.content ?? item.text, { before: item.id }),
-  answer: (runId, value) => session.answer(value),
+  answer: (runId, value) => session.answer(runId, value),
   takeBack: (item) => {
     el("text").value = item.text;
     session.forget(item);

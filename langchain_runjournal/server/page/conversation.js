@@ -40,7 +40,7 @@ export class Conversation {
   frame(frame) {
     const data = parsed(frame.data);
     if (data === null) return null;
-    if (frame.event === "reset") return this.reset(data.run_id);
+    if (frame.event === "reset") return this.reset();
     if (frame.event === "interrupted") {
       this.folds.get(data.run_id)?.lost();
       return "reload";
@@ -48,16 +48,21 @@ export class Conversation {
     if (frame.event !== undefined || !data.run_id) return null;
     const [, seq] = (frame.id ?? "").match(/:(\d+)(?:\.\d+)?$/) ?? [];
     let fold = this.folds.get(data.run_id);
-    if (!fold) this.folds.set(data.run_id, (fold = new RunFold(data.run_id)));
+    if (!fold) {
+      fold = new RunFold(data.run_id);
+      for (const one of this.folds.values()) one.isResumed = true; // a question that another run has answered, or left
+      this.folds.set(data.run_id, fold);
+      this.questions = [];
+    }
     fold.apply({ ...data, seq: seq ? Number(seq) : data.seq });
     if (data.kind === "run.start" || data.kind === "llm.human.input") this.settlePending();
     return ["run.start", "run.end", "run.pause"].includes(data.kind) ? "reload" : "changed";
   }
 
-  reset(runId) {
-    if (runId) this.folds.delete(runId);
-    else this.folds.clear();
-    return "changed";
+  /** The stream begins again: everything comes once more. */
+  reset() {
+    this.folds.clear();
+    return "reload";
   }
 
   /** What was sent and is now part of a run, or of the thread, is no longer pending. */
@@ -83,7 +88,7 @@ export class Conversation {
   /** Return what waits for a human: {runId, interrupts}, or null. */
   question() {
     if (this.live || this.pending.length) return null;
-    const paused = [...this.folds.values()].findLast((fold) => fold.status === "paused");
+    const paused = [...this.folds.values()].findLast((fold) => fold.status === "paused" && !fold.isResumed);
     const interrupts = paused?.questions.length ? paused.questions : this.questions;
     return interrupts.length ? { runId: paused?.runId ?? this.pausedRun, interrupts } : null;
   }

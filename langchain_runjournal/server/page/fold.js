@@ -40,6 +40,7 @@ export class RunFold {
     this.isStopping = false;
     this.progress = "";
     this.questions = [];
+    this.isResumed = false;
     this.messages = [];
     this.calls = new Map();
     this.tools = new Map();

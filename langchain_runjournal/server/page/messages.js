@@ -110,7 +110,7 @@ class HumanView {
 
   update(item, conversation) {
     this.item = item;
-    const canEdit = Boolean(item.id) && !item.pendingState && !conversation.live;
+    const canEdit = Boolean(item.id) && !item.pendingState && !conversation.live && !conversation.question();
     const key = JSON.stringify([item.text, item.pendingState, item.problem, canEdit]);
     if (key === this.key || this.isEditing) return;
     this.key = key;

@@ -57,15 +57,14 @@ export class Session {
     const mine = (this.reloads += 1);
     clearTimeout(this.timer);
     try {
-      // Runs first: what begins after this answer is in the stream.
-      const runs = isFirst && !this.cursor ? await api.runs(this.threadId) : null;
       const over = this.conversation.over();
       const data = await api.messages(this.threadId);
       if (this.isClosed || mine !== this.reloads) return;
       this.failures = 0;
       this.conversation.load(data, over);
-      if (runs) this.cursor ??= cursorOf(runs);
-      this.isKnown ||= runs !== null;
+      // The stream has what the messages lack, from there on.
+      if (isFirst) this.cursor ??= data.cursor ?? null;
+      this.isKnown = true;
       this.hooks.changed();
       if (isFirst) this.follow();
     } catch (error) {
@@ -81,9 +80,7 @@ export class Session {
       this.timer = setTimeout(() => this.load(isFirst), Math.min(250 * 2 ** this.failures, LONGEST));
       return;
     }
-    if (error.status === 404 || error.status === 410) this.conversation.isLoaded = true; // nothing was said here yet
-    else this.hooks.connection("refused");
-    if (isFirst) this.hooks.connection("open");
+    this.hooks.connection(error.status === 404 || error.status === 410 ? "gone" : "refused");
     this.hooks.changed();
   }
 
@@ -189,11 +186,11 @@ export class Session {
   }
 
   /** Resume a paused run. Return what went wrong, or null. */
-  async answer(value) {
+  async answer(continues, value) {
     const runId = uuid();
     for (let failures = 0; ; failures += 1) {
       try {
-        await api.begin(this.threadId, { command: { resume: value }, run_id: runId });
+        await api.begin(this.threadId, { command: { resume: value, continues }, run_id: runId });
         this.begun(runId);
         return null;
       } catch (error) {
@@ -250,11 +247,4 @@ export class Session {
       // storage is full or forbidden: the message is only in this page
     }
   }
-}
-
-/** Return the cursor behind the newest run, or before it if it is running. Runs are listed newest first. */
-function cursorOf(runs) {
-  const newest = runs[0];
-  if (!newest) return null;
-  return `${encodeURIComponent(newest.run_id)}:${newest.status === "running" ? 0 : newest.last_seq}`;
 }
