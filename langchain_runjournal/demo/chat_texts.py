@@ -51,8 +51,8 @@ FORMATTED: Final = f"""\
 > Stop loses nothing. More in the [documentation of LangGraph](https://docs.langchain.com/)."""
 
 THOUGHTS: Final = (
-    "The question is about birds on a wire. There were eleven. If one flies away, the others may follow, but nobody said that."
-    " So I subtract one, and say what I assumed."
+    "The question is about birds on a wire. There were eleven. If one flies away, the others may follow, but the question"
+    " does not say so. So I subtract one, and say what I assumed."
 )
 
 ARABIC: Final = """\

@@ -15,14 +15,12 @@ from .page_routes import page_routes, timeline_of
 from .problems import problem_of
 
 if TYPE_CHECKING:
-    from langgraph.pregel import Pregel
-
     from ..journal.run_journal import RunJournal
-    from .service import Service
+    from .service import Graph, Service
 
 
 def page_app(
-    graph: Pregel[object, object, object, object],
+    graph: Graph,
     journal: RunJournal,
     *,
     token: str | None = None,

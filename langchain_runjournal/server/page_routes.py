@@ -86,7 +86,9 @@ def _answer(request: Request, name: str) -> Response:
 async def timeline_of(journal: RunJournal, run: Run) -> Response:
     """Return the timeline of a run as a page of its own."""
     events = await journal.aread(run.run_id, limit=None)
-    html = await asyncio.to_thread(lambda: timeline_page([(run, events)], gone={run.run_id} if _is_dead(journal, run) else ()))
+    html = await asyncio.to_thread(
+        lambda: timeline_page([(run, events)], gone={run.run_id} if _is_dead(journal, run) else ())
+    )
     headers = {**_HEADERS, "content-security-policy": _TIMELINE_POLICY, "cache-control": "no-store"}
     return HTMLResponse(html.encode("utf-8", "replace"), headers=headers)
 

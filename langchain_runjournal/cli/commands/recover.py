@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,8 +26,6 @@ from ..run_lookup import owner_of
 from ..terminal_text import one_line
 
 if TYPE_CHECKING:
-    from langgraph.pregel import Pregel
-
     from ... import Settlement
 
 _EPILOG = """\b

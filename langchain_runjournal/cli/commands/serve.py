@@ -49,12 +49,21 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 @common
 @click.pass_obj
 def serve(
-    settings: Settings, graph: str | None, demo: bool, checkpointer: str | None, host: str, port: int, token: str | None, open: bool
+    settings: Settings,
+    graph: str | None,
+    demo: bool,
+    checkpointer: str | None,
+    host: str,
+    port: int,
+    token: str | None,
+    open: bool,
 ) -> int:
     """Serve a graph over HTTP, with a chat page: answers survive closed tabs, restarts and crashes."""
     _check_extra()
     if demo == (graph is not None):
-        raise click.UsageError("Give the graph as module:graph, or --demo." if not demo else "Give a graph or --demo, not both.")
+        raise click.UsageError(
+            "Give the graph as module:graph, or --demo." if not demo else "Give a graph or --demo, not both."
+        )
     if token is not None and (len(token) < 8 or not token.isascii() or not token.isprintable()):
         raise click.UsageError("--token must be 8 or more printable ASCII characters.")
     if token is None and not _is_loopback(host):
@@ -93,7 +102,7 @@ def _listener(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         listener = socket.socket(found[0][0], socket.SOCK_STREAM)
     except OSError as exc:
-        raise click.UsageError(f"--host {host} is no address of this machine: {exc.strerror or exc}.") from exc
+        raise click.UsageError(f"--host {host} does not name an address of this machine: {exc.strerror or exc}.") from exc
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(found[0][4])
@@ -108,7 +117,9 @@ def _listener(host: str, port: int) -> socket.socket:
 class _Server:
     """The graph, its application, and uvicorn in one event loop."""
 
-    def __init__(self, settings: Settings, graph: str, checkpointer: str | None, token: str | None, *, is_demo: bool) -> None:
+    def __init__(
+        self, settings: Settings, graph: str, checkpointer: str | None, token: str | None, *, is_demo: bool
+    ) -> None:
         self._settings = settings
         self._graph = graph
         self._checkpointer = checkpointer
