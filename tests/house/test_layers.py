@@ -40,6 +40,7 @@ DOORS = {
     ("journal.run_journal", "settle.settler"): "the type Settlement, which recover returns",
     ("events.run", "view"): "Run._repr_html_",
     ("cli.commands.demo", "demo"): "the command `runjournal demo`",
+    ("cli.commands.serve", "demo.chat"): "`runjournal serve --demo`",
 }
 """What goes up, by name and with the reason."""
 PURE_ROOMS = {"errors", "events", "messages", "redact", "timeline", "view"}

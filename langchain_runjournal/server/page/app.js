@@ -10,7 +10,7 @@ const el = (id) => document.getElementById(id);
 const narrow = matchMedia("(max-width: 50rem)");
 const tabs = new BroadcastChannel("runjournal");
 const drafts = new Map();
-let session = null, isAtEnd = true, waiting = null, connection = "connecting", hadItems = false;
+let session = null, isAtEnd = true, waiting = null, connection = "connecting";
 
 // --- the conversation that is shown
 
@@ -109,7 +109,7 @@ function draw() {
   const { conversation } = session, live = conversation.live, items = conversation.items();
   list.draw(conversation);
   if (isAtEnd) el("scroll").scrollTop = el("scroll").scrollHeight;
-  hadItems ||= items.length > 0;
+  el("to-end").hidden = isAtEnd;
   el("empty").hidden = !conversation.isLoaded || items.length > 0;
   const isSending = conversation.pending.some((one) => one.pendingState === "sending" || one.pendingState === "sent");
   const canStop = Boolean(live) || isSending, isStopping = Boolean(live?.isStopping || session.isStopping);

@@ -139,7 +139,7 @@ class HumanView {
       this.node.classList.remove("editing");
     };
     const form = h("form", {
-      class: "edit",
+      class: "editor",
       onsubmit: (event) => {
         event.preventDefault();
         const text = box.value.trim();
