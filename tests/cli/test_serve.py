@@ -145,7 +145,7 @@ def wait_for(client: Any, run_id: str, words: str) -> None:
 
 @pytest.mark.slow
 def test_the_defaults(app: Path) -> None:
-    """runs.db and threads.db hold what was said, also after the server has ended; it ends with 0, and its runs are stopped."""
+    """runs.db and threads.db hold what was said, also after the server has ended: with 0, and with its runs stopped."""
     with served(app, "served_app:graph") as (server, client):
         wait_for(client, say(client, "hello"), "run.end")
         slow = say(client, "slow")

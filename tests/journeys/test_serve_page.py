@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -258,6 +259,68 @@ def test_a_question(chat: Chat, answer: str, said: str) -> None:
         expect(one.locator(".tool")).to_have_attribute("data-status", "done")
 
 
+APPROVALS = """
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.tools import tool
+from langchain_runjournal.testing import Call, ScriptedChatModel
+
+@tool
+def pay(amount: int) -> str:
+    "Pay."
+    return f"{amount} paid"
+
+def say(messages):
+    if messages[-1].type == "human":
+        return ["Two payments. ", Call("pay", {"amount": 1}), Call("pay", {"amount": 2})]
+    return "; ".join(message.text for message in messages if message.type == "tool")
+
+middleware = HumanInTheLoopMiddleware(interrupt_on={"pay": True})
+graph = create_agent(ScriptedChatModel(say), [pay], middleware=[middleware], name="payer")
+"""
+
+
+def test_decisions_about_several_tools(browser: Browser, tmp_path: Path) -> None:
+    """LangChain's HumanInTheLoopMiddleware gets a decision for each tool, in their order, with the reason of a rejection."""
+    (tmp_path / "payer.py").write_text(APPROVALS)
+    server = ServeProcess(tmp_path, "payer:graph")
+    try:
+        page = browser.new_context().new_page()
+        page.goto(server.url)
+        send(page, "Pay both")
+        questions = page.locator(".question")
+        expect(questions).to_have_count(2)
+        questions.nth(1).get_by_role("textbox").fill("too much")
+        questions.nth(1).get_by_role("button", name="Reject").click()
+        questions.nth(0).get_by_role("button", name="Approve").click()
+        expect(answers(page).last).to_contain_text("1 paid")
+        expect(answers(page).last).to_contain_text("too much")
+        page.context.close()
+    finally:
+        server.end()
+
+
+def test_a_long_conversation(chat: Chat) -> None:
+    """A hundred answers are drawn once: the elements of those that do not change stay when something is said."""
+    page = chat.page("#t")
+    start = "text => fetch('threads/t/runs', {method: 'POST', headers: {'content-type': 'application/json'}, body: text})"
+    for number in range(50):
+        body = {"if_busy": "wait", "input": {"messages": [{"role": "user", "content": f"Count to {number + 1}"}]}}
+        page.evaluate(start, json.dumps(body))
+    expect(answers(page)).to_have_count(50)
+    at_rest(page)
+    expect(answers(page).last).to_have_text(re.compile(r" 50\s*$"))
+    expect(answers(page).last).to_be_in_viewport()
+    page.evaluate("for (const one of document.querySelectorAll('.text > p')) one.dataset.old = 1")
+    send(page, "Count to 60")
+    expect(answers(page).last).to_have_text(re.compile(r" 60\s*$"))
+    at_rest(page)
+    expect(page.locator(".text > p[data-old]")).to_have_count(50)
+    page.locator("#scroll").evaluate("one => one.scrollTo(0, 0)")
+    page.get_by_role("button", name="To the newest message").click()
+    expect(answers(page).last).to_be_in_viewport()
+
+
 def test_edit_and_regenerate(chat: Chat) -> None:
     """An edited message is said instead of the old one, with everything behind it; so is a new answer. Elsewhere, too."""
     page, other = chat.page("#t"), chat.page("#t")
@@ -483,13 +546,11 @@ MARKDOWN = """import(new URL("page/markdown_blocks.js", location)).then((found) 
 
 def test_markdown_does_not_flicker(chat: Chat) -> None:
     """However much of a text has arrived, each block that is shown has the kind that it keeps."""
-    from json import dumps
-
     from langchain_runjournal.demo.chat_texts import ARABIC, FORMATTED, STORY
 
     page = chat.page()
     for text in (FORMATTED, ARABIC, STORY, "- one\n- two\n\n***\n\n~~~\nx\n~~~\n\n|a|b|\n|:-|-:|\n|1|\n\nend **bold** `x"):
-        assert page.evaluate(MARKDOWN % {"text": dumps(text)}) == []
+        assert page.evaluate(MARKDOWN % {"text": json.dumps(text)}) == []
 
 
 INLINE = """import(new URL("page/markdown.js", location)).then((found) => {
@@ -525,18 +586,14 @@ INLINE = """import(new URL("page/markdown.js", location)).then((found) => {
 )
 def test_inline_marks(markdown_page: Page, text: str, is_open: bool, shown: str) -> None:
     """Marks become elements, and nothing else does; a mark whose end has not arrived is shown as if it had."""
-    from json import dumps
-
-    html = markdown_page.evaluate(INLINE % (dumps(text), dumps(is_open)))
+    html = markdown_page.evaluate(INLINE % (json.dumps(text), json.dumps(is_open)))
     assert html == f'<p dir="auto">{shown}</p>'
 
 
 @pytest.mark.parametrize("mark", ["[", "*a ", "`", "> ", "**", "[a](", "|", "![", "<http://", "~~", "- "])
 def test_hostile_markdown_is_drawn(markdown_page: Page, mark: str) -> None:
     """Thousands of marks are drawn, without an error and before the test gives up; what they mark is not lost."""
-    from json import dumps
-
-    html = markdown_page.evaluate(INLINE % (dumps(f"{mark * 10_000} the end"), "true"))
+    html = markdown_page.evaluate(INLINE % (json.dumps(f"{mark * 10_000}\n\nthe end"), "true"))
     assert "the end" in html
 
 

@@ -36,9 +36,10 @@ function post(url, body) {
   return ask(url, { method: "POST", headers, body: json, keepalive: json.length < 20_000 });
 }
 
-export const threads = async () => (await ask(path("threads"))).threads ?? [];
+export const threads = async () => (await ask(`${path("threads")}?limit=1000`)).threads ?? [];
 export const messages = (thread) => ask(path("threads", thread, "messages"));
-export const remove = (thread) => ask(path("threads", thread), { method: "DELETE" });
+/** Delete a conversation; a run that is running is stopped first. */
+export const remove = (thread) => ask(`${path("threads", thread)}?force=1`, { method: "DELETE" });
 export const begin = (thread, body) => post(path("threads", thread, "runs"), body);
 export const stop = (run) => post(path("runs", run, "stop"), {});
 export const eventsUrl = (thread) => `${path("threads", thread, "events")}?merge=1`;

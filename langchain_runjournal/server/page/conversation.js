@@ -20,7 +20,8 @@ export class Conversation {
   /** Take the messages of the thread. `over`: the ids of the runs that had ended when they were asked for. */
   load(data, over = []) {
     const { items, results } = storedItems(data.messages ?? []);
-    this.stored = items;
+    const known = new Map(this.stored.map((one) => [one.key, one]));
+    this.stored = items.map((one) => (known.get(one.key)?.facts === one.facts ? known.get(one.key) : one));
     this.results = results;
     this.questions = data.questions ?? [];
     this.pausedRun = data.run?.status === "paused" ? data.run.run_id : null;
@@ -123,22 +124,25 @@ export class Conversation {
   }
 }
 
+let loads = 0;
+
+/** Return what the messages of a thread show. `facts` is the message itself: one that has not changed stays the same item. */
 function storedItems(messages) {
   const items = [], results = new Map();
   for (const message of messages) {
     const mark = message.provenance ?? null, isPartial = mark?.origin === "partial";
-    const base = { key: `m:${message.id}`, id: message.id ?? null, runId: message.run_id ?? mark?.run_id ?? null, version: 0 };
+    const base = { key: `m:${message.id}`, id: message.id ?? null, runId: message.run_id ?? mark?.run_id ?? null, version: (loads += 1) };
     if (message.type === "tool") {
       const isSynthetic = mark?.origin === "synthetic";
       const status = isSynthetic ? "interrupted" : message.status === "error" ? "failed" : "done";
       results.set(message.tool_call_id, { status, result: message.text ?? textOf(message.content), name: message.name });
     } else if (message.type === "human") {
       const content = message.content ?? message.text;
-      items.push({ ...base, kind: "human", content, text: message.text ?? textOf(content) });
+      items.push({ ...base, kind: "human", content, text: message.text ?? textOf(content), facts: JSON.stringify(message) });
     } else if (message.type === "ai" || message.type === "AIMessageChunk") {
       const parts = partsOf(message.content ?? message.text, message.tool_calls);
-      const facts = { kind: "ai", parts, isLive: false, cut: isPartial ? mark.reason ?? "stop" : null };
-      if (parts.length) items.push({ ...base, ...facts, version: JSON.stringify(facts) });
+      const cut = isPartial ? mark.reason ?? "stop" : null;
+      if (parts.length) items.push({ ...base, kind: "ai", parts, isLive: false, cut, facts: JSON.stringify(message) });
     }
   }
   return { items, results };

@@ -32,14 +32,16 @@ export class MessageList {
 
   draw(conversation) {
     const items = conversation.items(), next = new Map();
+    let human = null, since = 0;
     items.forEach((item, at) => {
+      if (item.kind === "human") [human, since] = [item, at + 1];
       const view = this.views.get(item.key) ?? (item.kind === "human" ? new HumanView(this.actions) : new AnswerView());
       next.set(item.key, view);
       view.update(item, conversation);
       const following = items[at + 1];
       if (view instanceof AnswerView) {
         const isLast = !following || following.kind === "human";
-        view.foot(isLast ? this.footOf(item, items, at, conversation, !following) : null);
+        view.foot(isLast ? this.footOf(human, items.slice(since, at + 1), conversation, !following) : null);
       }
     });
     for (const [key, view] of this.views) if (!next.has(key)) view.node.remove();
@@ -55,13 +57,12 @@ export class MessageList {
     if (this.place.lastChild !== this.tail) this.place.append(this.tail);
   }
 
-  footOf(item, items, at, conversation, isEnd) {
-    const live = conversation.live;
-    if (item.isLive || (isEnd && live)) return null;
-    const human = items.slice(0, at).findLast((one) => one.kind === "human");
-    const text = () => items.slice(items.indexOf(human) + 1, at + 1).flatMap((one) => one.parts ?? [])
-      .filter((part) => part.type === "text").map((part) => part.text.trim()).join("\n\n");
-    return { runId: item.runId, text, regenerate: human?.id && !live && !conversation.question() ? () => this.actions.regenerate(human) : null };
+  /** Return what stands below the answers to one message. */
+  footOf(human, answers, conversation, isEnd) {
+    const live = conversation.live, last = answers.at(-1);
+    if (last.isLive || (isEnd && live)) return null;
+    const text = () => answers.flatMap((one) => one.parts).filter((part) => part.type === "text").map((part) => part.text.trim()).join("\n\n");
+    return { runId: last.runId, text, regenerate: human?.id && !live && !conversation.question() ? () => this.actions.regenerate(human) : null };
   }
 
   drawTail(conversation, items) {
