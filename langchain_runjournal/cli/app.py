@@ -22,6 +22,7 @@ from .commands.follow import follow
 from .commands.list import list_runs
 from .commands.prune import prune
 from .commands.recover import recover
+from .commands.serve import serve
 from .commands.show import show
 from .commands.stop import stop
 from .commands.transcript import transcript
@@ -174,5 +175,5 @@ def commands(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
-for _command in (list_runs, show, transcript, follow, stop, recover, check, delete, prune, export, view, demo):
+for _command in (list_runs, show, transcript, follow, stop, recover, check, delete, prune, export, view, serve, demo):
     commands.add_command(_command)

@@ -1,4 +1,4 @@
-"""Load the graph that `module:attribute` names, for `runjournal recover --graph`."""
+"""Load the graph that `module:attribute` names, for `runjournal recover --graph` and `runjournal serve`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from contextlib import AsyncExitStack, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -17,19 +17,40 @@ if TYPE_CHECKING:
     from langgraph.pregel import Pregel
 
 
-async def load_graph(name: str, stack: AsyncExitStack) -> Pregel[Any, Any, Any, Any]:
+async def load_graph(
+    name: str, stack: AsyncExitStack, *, argument: str = "--graph", needs_checkpointer: bool = True
+) -> Pregel[Any, Any, Any, Any]:
     """Import a compiled graph, or make one with the function or the context manager that `name` names.
 
     `stack` closes the context manager. What the program prints goes to stderr: stdout is for the data of the command.
     """
     with redirect_stdout(sys.stderr):
-        return await _compiled(_imported(name), name, stack)
+        found = await _compiled(_imported(name, argument), name, stack)
+    if needs_checkpointer and not has_checkpointer(found):
+        raise CommandFailed(f"The graph {name} has no checkpointer. Compile it with the one that holds its threads.")
+    return found
 
 
-def _imported(name: str) -> Any:
+def has_checkpointer(graph: Pregel[Any, Any, Any, Any]) -> bool:
+    """Return whether the graph was compiled with a checkpointer of its own."""
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    return isinstance(graph.checkpointer, BaseCheckpointSaver)
+
+
+async def is_asynchronous(graph: Pregel[Any, Any, Any, Any]) -> bool:
+    """Return whether the checkpointer has async methods. Some raise NotImplementedError only when they are called."""
+    try:
+        await cast("Any", graph.checkpointer).aget_tuple({"configurable": {"thread_id": "runjournal", "checkpoint_ns": ""}})
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _imported(name: str, argument: str) -> Any:
     module_name, _, path = name.partition(":")
     if not module_name or not path or "/" in module_name or module_name.endswith(".py"):
-        raise click.UsageError(f"--graph must be module:attribute, as in app:graph of app.py, and {name!r} is not.")
+        raise click.UsageError(f"{argument} must be module:attribute, as in app:graph of app.py, and {name!r} is not.")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -51,7 +72,6 @@ def _imported(name: str) -> Any:
 
 
 async def _compiled(found: Any, name: str, stack: AsyncExitStack) -> Pregel[Any, Any, Any, Any]:
-    from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.pregel import Pregel
 
     try:
@@ -68,8 +88,6 @@ async def _compiled(found: Any, name: str, stack: AsyncExitStack) -> Pregel[Any,
     if not isinstance(found, Pregel):
         compile_ = " Give what its compile() returns." if hasattr(found, "compile") else " Give a compiled graph."
         raise CommandFailed(f"{name} is not a graph, but a {type(found).__name__}.{compile_}")
-    if not isinstance(found.checkpointer, BaseCheckpointSaver):
-        raise CommandFailed(f"The graph {name} has no checkpointer. Compile it with the one that holds its threads.")
     return found
 
 

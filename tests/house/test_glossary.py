@@ -196,6 +196,7 @@ def test_a_module_that_is_named_exists() -> None:
         "stores/redis/lua",
         "stores/postgres/migrations",
         "cli/commands",
+        "server/page",
     }
     named = {f"{room}/{name}" for room in MAY_IMPORT if rows(section(room)) for name in named_in(room)}
     assert len(named) > 100

@@ -24,10 +24,10 @@ MAY_IMPORT = {
     "capture": ALWAYS | {"journal", "messages", "guard"},
     "settle": ALWAYS | {"capture", "guard", "journal", "messages"},
     "runs": ALWAYS | {"settle", "capture", "journal", "messages"},
-    "server": ALWAYS | {"runs", "settle", "capture", "journal", "messages"},
+    "server": ALWAYS | {"runs", "settle", "capture", "journal", "messages", "stores", "view"},
     "timeline": ALWAYS | {"messages"},
     "view": ALWAYS | {"timeline", "messages"},
-    "cli": ALWAYS | {"view", "timeline", "journal", "messages", "stores", "front"},
+    "cli": ALWAYS | {"view", "timeline", "journal", "messages", "stores", "server", "front"},
     "testing": ALWAYS | {"stores", "guard"},
     "demo": ALWAYS | {"front", "view", "guard", "testing"},
     "front": ALWAYS | {"messages", "journal", "guard", "capture", "settle", "runs", "cli"},
@@ -41,6 +41,7 @@ DOORS = {
     ("journal.run_journal", "settle.settler"): "the type Settlement, which recover returns",
     ("events.run", "view"): "Run._repr_html_",
     ("cli.commands.demo", "demo"): "the command `runjournal demo`",
+    ("cli.commands.serve", "demo.chat"): "`runjournal serve --demo`",
 }
 """What goes up, by name and with the reason."""
 PURE_ROOMS = {"errors", "events", "messages", "redact", "timeline", "view"}

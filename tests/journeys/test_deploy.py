@@ -70,6 +70,11 @@ class Worker(Server):
     def look(self) -> Any:
         return self.get("/ready"), self.get("/alive")
 
+    def send(self, text: str, thread: str = "t", **more: Any) -> str:
+        """Begin a run, and return its id."""
+        answer = self.client.post(f"/threads/{thread}/messages", json={"text": text, **more}).raise_for_status()
+        return str(answer.json()["run_id"])
+
     def said_by(self, thread: str) -> tuple[str, list[bool]]:
         """All answers of a thread in a row, and which of its messages are partial."""
         messages = self.get(f"/threads/{thread}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,15 +19,13 @@ from ...journal.core import core_of
 from ...journal.run_journal import RunJournal
 from ...journal.run_reading import unsettled
 from ...journal.spool_file_import import take_spool
-from ..graph_loader import load_graph
+from ..graph_loader import is_asynchronous, load_graph
 from ..options import CommandFailed, Settings, common, option
 from ..output import Output
 from ..run_lookup import owner_of
 from ..terminal_text import one_line
 
 if TYPE_CHECKING:
-    from langgraph.pregel import Pregel
-
     from ... import Settlement
 
 _EPILOG = """\b
@@ -150,18 +148,9 @@ def _claim(journal: RunJournal, run: Run) -> bool:
 async def _settle(journal: RunJournal, name: str, adopt: bool) -> tuple[str, list[Settlement]]:
     async with AsyncExitStack() as stack:
         graph = await load_graph(name, stack)
-        if await _is_asynchronous(graph):
+        if await is_asynchronous(graph):
             return graph.get_name(), await journal.arecover(graph, adopt=adopt)
         return graph.get_name(), await asyncio.to_thread(partial(journal.recover, graph, adopt=adopt))
-
-
-async def _is_asynchronous(graph: Pregel[Any, Any, Any, Any]) -> bool:
-    """Return whether the checkpointer has async methods. Some raise NotImplementedError only when they are called."""
-    try:
-        await cast("Any", graph.checkpointer).aget_tuple({"configurable": {"thread_id": "runjournal", "checkpoint_ns": ""}})
-    except NotImplementedError:
-        return False
-    return True
 
 
 def _print_settlement(output: Output, found: Settlement, graph: str) -> None:

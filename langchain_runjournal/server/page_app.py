@@ -1,0 +1,50 @@
+"""The application of `runjournal serve`: the page, the timelines, the API, and the login in front of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route, Router
+
+from .app import create_app
+from .login import App, TokenLogin
+from .page_routes import page_routes, timeline_of
+from .problems import problem_of
+
+if TYPE_CHECKING:
+    from ..journal.run_journal import RunJournal
+    from .service import Graph, Service
+
+
+def page_app(
+    graph: Graph,
+    journal: RunJournal,
+    *,
+    token: str | None = None,
+    ideas: Sequence[str] = (),
+    hint: str = "",
+) -> App:
+    """Return the application. Without a token, it answers this machine only; with one, all clients that know it."""
+    api = create_app(graph, journal, authorize=None if token is None else _knows_the_token)
+    routes = [*page_routes(ideas=ideas, hint=hint), _timeline(api.state.service), Mount("/", api)]
+    # A router and not an application: the middleware of that would hide the connection, which `api` aborts.
+    app = Router(routes, redirect_slashes=False)
+    return app if token is None else TokenLogin(app, token)
+
+
+def _timeline(service: Service) -> Route:
+    async def timeline(request: Request) -> Response:
+        try:
+            service.access.check_request(request)
+            return await timeline_of(service.journal, await service.run_of(request, "read"))
+        except Exception as exc:  # noqa: BLE001 - the client gets a status, and the log the error
+            return problem_of(exc).response()
+
+    return Route("/runs/{run}/timeline", timeline)
+
+
+def _knows_the_token(*_: object) -> bool:
+    return True
