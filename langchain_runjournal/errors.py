@@ -94,7 +94,7 @@ class RunJournalError(Exception):
         # `python -OO` strips docstrings: then the name and the values have to do.
         if cls.__doc__ is None:
             return f"{cls.__name__}: {values}"
-        given = {"hint": None, **values}
+        given = {"hint": getattr(cls, "_hint", None), **values}
         sentences = _BETWEEN_SENTENCES.split(" ".join(inspect.cleandoc(cls.__doc__).split()))
         return " ".join(_WORDS.vformat(one, (), given) for one in sentences if not _WORDS.is_empty(one, given))
 
@@ -205,10 +205,7 @@ class StoreTooNew(RunJournalError):
 class StoreCorrupt(RunJournalError):
     """{path} is damaged: {reason}. Nothing was changed. {hint}."""
 
-    @classmethod
-    def _text(cls, values: dict[str, Any]) -> str:
-        of_a_file = "Keep a copy, then run `PRAGMA integrity_check` on it, or restore it from a backup"
-        return super()._text({"hint": of_a_file, **values})
+    _hint = "Keep a copy, then run `PRAGMA integrity_check` on it, or restore it from a backup"  # of a file
 
 
 class StoreExposed(RunJournalError):
@@ -288,8 +285,7 @@ class RunNotFound(RunJournalError, LookupError):
 
 class SeqGap(RunJournalError):
     """Run {run_id} ends at seq {last}, so an append that begins at seq {first} would leave a gap. The store stored nothing
-    of it. Number the events of a run 1, 2, 3 without gaps. If they are, the store has lost events of the run, because it was
-    emptied, replaced, or set back."""
+    of it. Number the events of a run 1, 2, 3 without gaps. If they are, the store was emptied or set back."""
 
 
 class EventsMissing(RunJournalError):

@@ -239,7 +239,7 @@ async def until(true: Callable[[], bool]) -> None:
     start = collected = time.monotonic()
     while not true():
         now = time.monotonic()
-        assert now < start + PATIENCE
+        assert now < start + 10 * PATIENCE  # LangGraph's own timeouts are late on a busy machine
         if now > collected + 0.01:
             gc.collect()
             collected = time.monotonic()

@@ -9,6 +9,7 @@ import click
 
 from ...common.wording import plural
 from ..options import Settings, common, option
+from ..output import Output
 
 _EPILOG = """\b
 Examples:
@@ -55,18 +56,24 @@ def prune(settings: Settings, older_than: float | None, keep_last: int | None, d
     if dry_run and vacuum:
         raise click.UsageError("Give --dry-run or --vacuum: a dry run writes nothing.")
     output = settings.output
+    deletes = older_than is not None or keep_last is not None
     with settings.open() as journal:
-        run_ids: list[str] = []
-        if older_than is not None or keep_last is not None:
+        if deletes:
             with output.spinner("Pruning"):
                 run_ids = journal.prune(older_than, keep_last, dry_run=dry_run)
-        # Before the rewrite: if it fails, these runs are deleted all the same.
-        for run_id in run_ids:
-            if output.as_json:
-                output.line({"run_id": run_id, "deleted": not dry_run})
-            else:
-                output.row(run_id)
-        output.note(f"{plural(len(run_ids), 'run')} {'would be deleted' if dry_run else 'deleted'}")
+            # Before the rewrite: if it fails, these runs are deleted all the same.
+            _show(output, run_ids, dry_run)
         if vacuum:
             with output.spinner("Rewriting"):
                 journal.prune(vacuum=True)
+        if not deletes:
+            _show(output, [], dry_run)
+
+
+def _show(output: Output, run_ids: list[str], dry_run: bool) -> None:
+    for run_id in run_ids:
+        if output.as_json:
+            output.line({"run_id": run_id, "deleted": not dry_run})
+        else:
+            output.row(run_id)
+    output.note(f"{plural(len(run_ids), 'run')} {'would be deleted' if dry_run else 'deleted'}")
