@@ -451,6 +451,48 @@ def test_a_long_thread_costs_nothing_while_nothing_happens(pair: tuple[RunJourna
         store.began = began
 
 
+def test_paused_runs_cost_nothing_while_others_work(pair: tuple[RunJournal, RunJournal]) -> None:
+    """A hundred followers of runs that wait for a human read nothing while other runs are written, and each of them is woken
+    when its own run continues."""
+    writer, reader = pair
+    for at in range(100):
+        put(writer, f"r{at}", "run.start", "run.pause", thread_id=f"t{at}")
+    writer.flush()
+    if not hasattr(core_of(reader).store, "stored"):
+        pytest.skip("only the store in memory cannot tell which runs have changed")
+    asked: list[str] = []
+    store: Any = core_of(reader).store
+    read = store.read
+
+    def counting(run_id: str, after: int, limit: int | None) -> Any:
+        asked.append(run_id)
+        return read(run_id, after, limit)
+
+    async def main() -> None:
+        followers = [reader.afollow_thread(f"t{at}", (f"r{at}", 2)) for at in range(100)]
+        waiting = [asyncio.ensure_future(follower.__anext__()) for follower in followers]
+        await asyncio.sleep(2.0)
+        store.read = counting
+        for at in range(20):
+            whole(writer, f"u{at}", thread_id="u")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        assert len(asked) == 0
+        put(writer, "r7", "llm.start")
+        assert (await asyncio.wait_for(waiting[7], PATIENCE)).seq == 3
+        assert set(asked) == {"r7"}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for follower in followers:
+            await follower.aclose()
+
+    try:
+        run(main())
+    finally:
+        store.read = read
+
+
 def test_a_sign_of_life_between_two_runs_asks_nothing(journal: RunJournal) -> None:
     """A server wakes its followers to send one. A follower that was not woken for a run sleeps on."""
     whole(journal, "a")
