@@ -256,7 +256,7 @@ def test_observers_see_the_same(journal: RunJournal) -> None:
     """S22, S23: two from the start and one that comes late get the same bytes."""
 
     async def main() -> None:
-        served = Served(journal)
+        served = Served(journal, heartbeat=60.0)
         run = await served.hold()
         path = f"/runs/{run}/events"
         async with served.open(path) as one, served.open(path) as two:
@@ -275,7 +275,7 @@ def test_a_hundred_observers(journal: RunJournal) -> None:
     """S36: each of them gets everything, of the run and of its thread, and nothing is left of them."""
 
     async def main() -> None:
-        served = Served(journal)
+        served = Served(journal, heartbeat=60.0)
         run = await served.hold()
         async with AsyncExitStack() as stack:
             paths = [f"/runs/{run}/events"] * 100 + ["/threads/t/events"] * 100
@@ -286,7 +286,7 @@ def test_a_hundred_observers(journal: RunJournal) -> None:
             await served.over(run)
             end = (await journal.arun(run)).last_seq
             for reader in readers:
-                await reader.until(lambda one=reader: len(frames(one.received)) == end) if not reader.task.done() else None
+                await reader.until(lambda one=reader: len(frames(one.received)) == end)
             assert {reader.received for reader in readers} == {readers[0].received}
         assert len(frames(readers[0].received)) == end
         assert served.app.state.service.open_streams == 0
