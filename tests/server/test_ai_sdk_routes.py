@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import RunJournal
-from langchain_runjournal.server import event_source
+from langchain_runjournal.server import create_app, event_source
 from langchain_runjournal.server.transport import HEARTBEAT, RETRY
+from langchain_runjournal.testing import ScriptedChatModel
 from tests.support.ai_sdk_app import application
 from tests.support.asgi import Reader, request
 from tests.support.ui_stream import UIMessage, read
@@ -242,3 +245,24 @@ def test_a_wrong_request_is_told_so(wrong: Any, expected: int) -> None:
         assert await journal.aruns() == []
 
     run(story)
+
+
+def test_a_thread_stays_with_its_graph() -> None:
+    """With several graphs, the first message names one."""
+
+    async def story() -> None:
+        async with RunJournal(":memory:") as journal:
+            graphs: dict[str, Any] = {
+                name: create_agent(
+                    ScriptedChatModel([f"{name} 1", f"{name} 2"]), [], name=name, checkpointer=InMemorySaver()
+                )
+                for name in ("first", "second")
+            }
+            app, path = create_app(graphs, journal), "/ai-sdk/chat"
+            assert await status(app, path, "POST", json_body=body("t", "hi")) == 422
+            async with asked(app, path, "POST", json_body=body("t", "hi", graph="second")) as one:
+                assert [part["text"] for part in message_of(one).parts if "text" in part] == ["second 1"]
+            async with asked(app, path, "POST", json_body=body("t", "hi", "u2")) as two:
+                assert [part["text"] for part in message_of(two).parts if "text" in part] == ["second 2"]
+
+    asyncio.run(story())
