@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from ...common import strict_json
 from ...events import DELTA, Event, Run
-from ..frames import Payload
+from ...events.encoding import encode_text
+from ..frames import Payload, one_line
 from .protocol import Control
 
 _JOINED: Final = ("text", "thinking", "reasoning", "args", "json")
@@ -24,10 +25,16 @@ class NativeProjector:
 
     def __init__(self, run: Run) -> None:
         self._run_id = run.run_id
+        self._run_json = encode_text(run.run_id)
 
     def event(self, event: Event) -> Sequence[Payload]:
         """Return the event as a frame."""
-        return (Payload(strict_json.dumps(event.to_dict())),)
+        if isinstance(event.bare, str) and isinstance(event.call_id, str):
+            # A token, nearly every event: written by hand, which takes a fifth of the time.
+            about = f'"seq":{event.seq},"kind":"{event.kind}","at":{event.at!r},"call_id":{encode_text(event.call_id)}'
+            text = f'{{"run_id":{self._run_json},{about},"data":{{"text":{encode_text(event.bare)}}}}}'
+            return (Payload(one_line(text)),)
+        return (Payload(one_line(strict_json.dumps(event.to_dict()))),)
 
     def control(self, what: Control, detail: str | None = None) -> Sequence[Payload]:
         """Return a frame for what no event says. That a run is over, or waits for a human, its events say."""
