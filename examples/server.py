@@ -3,7 +3,8 @@
     pip install "langchain-runjournal[server]" fastapi uvicorn
     uvicorn examples.server:app --timeout-graceful-shutdown 5
 
-    curl -u ann:secret localhost:8000/chat/threads/ann-1/runs --json '{"input": {"messages": [{"role": "user", "content": "Hi"}]}}'
+    BODY='{"input": {"messages": [{"role": "user", "content": "Hi"}]}}'
+    curl -u ann:secret localhost:8000/chat/threads/ann-1/runs --json "$BODY"     begin a run
     curl -u ann:secret -N localhost:8000/chat/threads/ann-1/events             all runs of the thread, then live
     curl -u ann:secret -X POST localhost:8000/chat/runs/RUN_ID/stop?wait=1     from any connection, to any worker
     curl -u ann:secret localhost:8000/chat/threads/ann-1/messages

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _TYPES: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
+"""With trusted types and none allowed, the browser itself refuses to parse any string as markup."""
 _TIMELINE_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )

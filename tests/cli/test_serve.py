@@ -176,6 +176,32 @@ def test_what_the_graph_brings(app: Path, name: str) -> None:
 
 
 @pytest.mark.slow
+def test_both_in_one_postgres_database(app: Path) -> None:
+    """A checkpointer and a journal in Postgres: what one server was told, the next one has, and nothing is in a file."""
+    from tests.support.server_savers import empty
+
+    url = empty("postgres")
+    with served(app, "served_app:graph", "--checkpointer", url, "--journal", url) as (_, client):
+        wait_for(client, say(client, "hello"), "run.end")
+    with served(app, "served_app:graph", "--checkpointer", url, "--journal", url) as (_, client):
+        assert [one["text"] for one in client.get("/threads/t/messages").json()["messages"]] == ["hello", "one two"]
+    assert not list(app.glob("*.db"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_server(app: Path) -> None:
+    """Also while a page reads: the exit code is 0, and no traceback is printed."""
+    with served(app, "served_app:graph") as (server, client):
+        run_id = say(client, "slow")
+        with client.stream("GET", "/threads/t/events") as answer:
+            next(answer.iter_lines())
+            assert server.end(signal.SIGINT) == 0
+        assert "Traceback" not in "".join(server.said)
+    with RunJournal(str(app / "runs.db")) as journal:
+        assert (journal.run(run_id).cause, journal.run(run_id).settled) == ("shutdown", True)
+
+
+@pytest.mark.slow
 def test_what_a_killed_server_left_is_settled(app: Path) -> None:
     """Before the next one answers its first request."""
     with served(app, "served_app:graph") as (server, client):

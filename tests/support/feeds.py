@@ -37,10 +37,6 @@ class Folding:
     holds: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return {}
-
     def projector(self, run: Run) -> _FoldingProjector:
         return _FoldingProjector()
 

@@ -21,12 +21,13 @@ export class MessageList {
     this.actions = actions;
     this.views = new Map();
     this.tail = h("div", { class: "tail" });
-    this.question = null;
+    this.shown = "";
   }
 
   clear() {
     this.views.clear();
-    this.question = null;
+    this.shown = "";
+    this.tail.replaceChildren();
     this.place.replaceChildren();
   }
 
@@ -69,14 +70,13 @@ export class MessageList {
     const asked = conversation.question(), last = items.at(-1), live = conversation.live;
     if (asked) {
       const key = JSON.stringify(asked);
-      if (this.question?.key !== key) this.question = { key, node: questionView(asked, this.actions.answer) };
-      if (this.tail.firstChild !== this.question.node) this.tail.replaceChildren(this.question.node);
+      if (this.shown !== `question ${key}`) this.tail.replaceChildren(questionView(asked, this.actions.answer));
+      this.shown = `question ${key}`;
       return;
     }
-    this.question = null;
     const state = this.tailState(conversation, last, live);
-    if (state.key === this.tail.dataset.key && this.tail.childNodes.length) return;
-    this.tail.dataset.key = state.key;
+    if (state.key === this.shown) return;
+    this.shown = state.key;
     this.tail.replaceChildren(...state.nodes());
   }
 
