@@ -259,7 +259,9 @@ class Rows:
         self._con = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._con.execute("PRAGMA journal_mode = WAL")
         self._con.execute("PRAGMA synchronous = NORMAL")
-        self._con.execute("CREATE TABLE e (run_id TEXT, seq INT, kind TEXT, at REAL, call_id TEXT, data TEXT, PRIMARY KEY (run_id, seq))")
+        self._con.execute(
+            "CREATE TABLE e (run_id TEXT, seq INT, kind TEXT, at REAL, call_id TEXT, data TEXT, PRIMARY KEY (run_id, seq))"
+        )
         self._call, self._seq, self._over = new_id(), 0, set[str]()
         self._condition = asyncio.Condition()
 
@@ -302,7 +304,9 @@ class Rows:
             after = 0
             while True:
                 is_over = run_id in self._over
-                rows = self._con.execute("SELECT * FROM e WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT 1000", (run_id, after))
+                rows = self._con.execute(
+                    "SELECT * FROM e WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT 1000", (run_id, after)
+                )
                 found = [_frame_of_row(row) for row in rows]
                 for at in range(0, len(found), size):
                     yield "".join(found[at : at + size])

@@ -156,13 +156,22 @@ def _rss() -> int:
 
 async def _serve(directory: Path, implementation: str, redis_url: str | None) -> None:
     served = Served(directory, redis_url)
-    config = uvicorn.Config(served.app, port=0, http=implementation, ws="none", log_level="error", access_log=False, lifespan="off")
+    config = uvicorn.Config(
+        served.app, port=0, http=implementation, ws="none", log_level="error", access_log=False, lifespan="off"
+    )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    _tell({"port": port, "http": config.http_protocol_class.__module__, "sse": served.ways["queues"] is not None, "redis": redis_url is not None})
+    _tell(
+        {
+            "port": port,
+            "http": config.http_protocol_class.__module__,
+            "sse": served.ways["queues"] is not None,
+            "redis": redis_url is not None,
+        }
+    )
     while line := await asyncio.to_thread(sys.stdin.readline):
         _tell(await served.do(json.loads(line)))
     server.should_exit = server.force_exit = True

@@ -38,7 +38,9 @@ def run(bench: Bench) -> None:
         note("left out: install the group `test`, which has starlette and uvicorn")
         return
     implementation = "httptools" if find_spec("httptools") is not None else "h11"
-    note(f"uvicorn ({implementation}) in one process, raw sockets in another, a program that writes the run beside the server.")
+    note(
+        f"uvicorn ({implementation}) in one process, raw sockets in another, a program that writes the run beside the server."
+    )
     note("Figures per core are by the CPU time of the server's process, with its threads; the collector is off meanwhile.")
     with _redis() as url:
         with _world(bench, implementation, url) as world:
@@ -182,7 +184,9 @@ def _burst(bench: Bench, world: World) -> None:
         return once
 
     found = bench.interleave("server, burst", {name: measure(name) for name in names}, rounds)
-    note(f"Burst: a run to {clients} clients as fast as it can, 20 tokens in each turn of the loop; deliveries per CPU second.")
+    note(
+        f"Burst: a run to {clients} clients as fast as it can, 20 tokens in each turn of the loop; deliveries per CPU second."
+    )
     rows = []
     for name, sample in found.items():
         target = ""
@@ -243,7 +247,13 @@ def _replay(bench: Bench, world: World) -> None:
         ),
     }
     rows = [
-        [name, three(sample.median), seconds(Sample(walls[name]).median), times(_paired(merged, sample)), targets.get(name, "")]
+        [
+            name,
+            three(sample.median),
+            seconds(Sample(walls[name]).median),
+            times(_paired(merged, sample)),
+            targets.get(name, ""),
+        ]
         for name, sample in found.items()
     ]
     table(["", "events/s", "until the client has all", "merged is", ""], rows)
@@ -335,7 +345,8 @@ def _stuck(bench: Bench, implementation: str) -> None:
             after = world.serve("facts", after=0.5)["rss"]
         growth[who] = (after - before) / count
         rows.append([f"{who} readers that do not read", size(before), size(after), three(growth[who]), ""])
-    rows[-1][-1] = bench.at_most("server, readers that do not read: bytes per event", growth[readers] - growth[0], _FLAT, three)
+    rows[-1][-1] = bench.at_most(
+        "server, readers that do not read: bytes per event", growth[readers] - growth[0], _FLAT, three
+    )
     note(f"Private memory of the server while a run grows by {count:,} events.")
     table(["", "before", "after", "bytes per event", "more than without"], rows)
-

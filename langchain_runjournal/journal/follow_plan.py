@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import EventsMissing
 from ..events import Event
+
+_SEQ = attrgetter("seq")
+_KIND = attrgetter("kind")
 
 
 class Page(NamedTuple):
@@ -53,6 +57,12 @@ class Replay:
 
     def accept(self, page: Page) -> list[Event]:
         """Return the new events of the page, in order. Raise `EventsMissing` at a gap, which must not pass unnoticed."""
+        if page.events and self._is_next(page.events):
+            self.after = page.events[-1].seq
+            self.was_live = self.was_live or page.ended is False
+            if page.is_last and self.was_live:
+                self.step = Step.WAIT
+            return list(page.events)
         fresh = []
         for event in page.events:
             if event.seq <= self.after:
@@ -71,6 +81,11 @@ class Replay:
         elif page.is_last and self.was_live:
             self.step = Step.WAIT
         return fresh
+
+    def _is_next(self, events: Sequence[Event]) -> bool:
+        """Return whether these are the next events, without a gap and without the end of the run: nearly every page."""
+        expected = range(self.after + 1, self.after + 1 + len(events))
+        return list(map(_SEQ, events)) == list(expected) and "run.end" not in set(map(_KIND, events))
 
     def woken(self) -> None:
         """Read again, because a wake-up came, or because the wait was long enough."""

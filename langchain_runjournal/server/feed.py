@@ -12,20 +12,21 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
 from ..journal.core import core_of
 from ..journal.follow_pages import afollow_pages
 from .cursor import Place
-from .dialects import Control, Dialect
-from .dialects.native import merged
+from .dialects import BlockProjector, Control, Dialect
 from .frames import Frame, control, number
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
 
+_KIND: Final = attrgetter("kind")
 Batch = Sequence[Frame]
 """Frames that are sent together. An empty batch says that there is nothing to send now."""
 
@@ -91,16 +92,19 @@ class RunFeed:
     def _control(self, what: Control, detail: str | None = None) -> Batch:
         return control(self._projector.control(what, detail))
 
-    def _frames(self, events: Sequence[Event]) -> list[Frame]:
+    def _frames(self, events: Sequence[Event]) -> Batch:
         """Return the frames of events that the reader does not have."""
-        fresh = [event for event in events if event.seq > self._last]
+        fresh = events if not events or events[0].seq > self._last else [one for one in events if one.seq > self._last]
         if not fresh:
-            return []
+            return ()
         self._last = fresh[-1].seq
-        marks = [event.kind for event in fresh if event.kind in ("run.pause", "run.end")]
+        marks = [kind for kind in map(_KIND, fresh) if kind == "run.pause" or kind == "run.end"]
         self._is_paused = marks[-1] == "run.pause" if marks else self._is_paused
-        if self._view.merge and not self._view.dialect.folds:
-            fresh = merged(fresh)
+        if isinstance(self._projector, BlockProjector):
+            return self._projector.block(fresh, merge=self._view.merge)
+        return self._folded(fresh)
+
+    def _folded(self, fresh: Sequence[Event]) -> list[Frame]:
         found: list[Frame] = []
         for event in fresh:
             # A folding projector sees all events, also those whose frames the reader has.

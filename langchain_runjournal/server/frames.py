@@ -6,6 +6,7 @@ Rule: an event becomes 0 or more frames. The last frame of an event has the id `
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -38,6 +39,23 @@ class Frame(NamedTuple):
         head = "" if self.id is None else f"id: {self.id}\n"
         name = "" if self.event is None else f"event: {self.event}\n"
         return f"{head}{name}data: {self.data}\n\n".encode()
+
+
+class FrameBlock(Sequence[Frame]):
+    """Frames that are encoded together, faster than one by one, and once for all readers."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def encode(self) -> bytes:
+        """Return the bytes of all frames: those that `Frame.encode` returns."""
+
+
+def encoded(frames: Sequence[Frame], *, ids: bool) -> bytes:
+    """Return the bytes of frames, with their ids or without."""
+    if ids:
+        return frames.encode() if isinstance(frames, FrameBlock) else b"".join([frame.encode() for frame in frames])
+    return b"".join([frame._replace(id=None).encode() for frame in frames])
 
 
 def run_name(run_id: str) -> str:

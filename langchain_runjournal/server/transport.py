@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import Response
 
+from . import frames
 from .feed import Batch
 from .frames import HEARTBEAT, RETRY
 
@@ -70,7 +71,7 @@ async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncG
             now = time.monotonic()
             if batch:
                 sent = now
-                yield b"".join([(frame if ids else frame._replace(id=None)).encode() for frame in batch])
+                yield frames.encoded(batch, ids=ids)
             elif now - sent >= timing.heartbeat * 0.9:
                 sent = now
                 yield HEARTBEAT

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from .native import NATIVE
-from .protocol import Control, Dialect, Payload, Projector
+from .protocol import BlockProjector, Control, Dialect, Payload, Projector
 
-__all__ = ["DIALECTS", "Control", "Dialect", "Payload", "Projector"]
+__all__ = ["DIALECTS", "BlockProjector", "Control", "Dialect", "Payload", "Projector"]
 
 DIALECTS: Final[dict[str, Dialect]] = {NATIVE.name: NATIVE}
 """The dialects by name."""
