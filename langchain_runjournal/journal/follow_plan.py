@@ -62,7 +62,7 @@ class Replay:
             self.was_live = self.was_live or page.ended is False
             if page.is_last and self.was_live:
                 self.step = Step.WAIT
-            return list(page.events)
+            return page.events if isinstance(page.events, list) else list(page.events)
         fresh = []
         for event in page.events:
             if event.seq <= self.after:
