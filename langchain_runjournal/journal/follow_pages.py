@@ -6,15 +6,15 @@ there are none.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..events import Event
 from .core import core_of
-from .follow import LoopSleeper, longest_sleep, look, look_here
+from .follow import longest_sleep, look
 from .follow_plan import Replay, Step
+from .shared_waits import PageSleeper, waits_of
 from .thread_follow import Listening, look_at_thread, look_at_thread_here, patience_of, replay_of
 from .thread_follow_plan import ThreadStep
 
@@ -29,7 +29,8 @@ async def afollow_pages(journal: RunJournal, run_id: str, after: int, tick: floa
     wait. A wait takes `tick` seconds at most."""
     core, replay = core_of(journal), Replay(run_id, after, journal.url)
     core.check_open()
-    sleeper = LoopSleeper(asyncio.get_running_loop(), core.duties)
+    waits = waits_of(core)
+    sleeper = PageSleeper(waits)
     try:
         while replay.step is not Step.DONE:
             doubtful = False
@@ -39,7 +40,7 @@ async def afollow_pages(journal: RunJournal, run_id: str, after: int, tick: floa
                 doubtful = not await sleeper.sleep(min(tick, longest_sleep(core)))
                 replay.woken()
             sleeper.listen(core, run_id)
-            page = None if doubtful else look_here(core, run_id, replay.after)
+            page = None if doubtful else waits.look_here(core, run_id, replay.after)
             if page is None:
                 about = run_id, replay.after
                 page = await core.off_loop(partial(look, core, *about, doubtful=doubtful, was_live=replay.was_live))
@@ -56,7 +57,8 @@ async def afollow_thread_pages(
     events of one run."""
     core, plan = core_of(journal), replay_of(thread_id, after, journal.url)
     core.check_open()
-    sleeper = LoopSleeper(asyncio.get_running_loop(), core.duties)
+    waits = waits_of(core)
+    sleeper = PageSleeper(waits)
     listening = Listening(core, plan, sleeper)
     try:
         while True:
@@ -67,7 +69,7 @@ async def afollow_thread_pages(
                 doubtful = not await sleeper.sleep(tick if patience is None else min(tick, patience))
                 listening.woken(in_doubt=doubtful)
             listening.listen()
-            events = None if doubtful else look_at_thread_here(core, plan)
+            events = None if doubtful else look_at_thread_here(core, plan, waits.look_here)
             if events is None:
                 events = await core.off_loop(partial(look_at_thread, core, plan, doubtful))
             if events:

@@ -14,8 +14,8 @@ from ..common.arguments import count, text, thread
 from ..errors import InvalidArgument, RunNotFound
 from ..events import Event, Run, RunStatus
 from ..stores import Begun
-from .follow import LoopSleeper, Sleeper, find, longest_sleep, look, look_here
-from .follow_plan import Replay
+from .follow import Listener, LoopSleeper, Sleeper, find, longest_sleep, look, look_here
+from .follow_plan import Page, Replay
 from .thread_follow_plan import Cursor, Leave, ThreadReplay, ThreadStep, is_past_beginning, may_leave, was_over
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _PAUSED: Final = 30.0
 """The seconds between two looks at a run that waits for a human, if no wake-up comes."""
 
 _Look = Callable[[], "list[Event]"]
+_LookHere = Callable[["JournalCore", str, int], "Page | None"]
 
 
 def replay_of(thread_id: object, after: object, url: str) -> ThreadReplay:
@@ -92,7 +93,7 @@ async def afollow_thread(
 class Listening:
     """What wakes one follower: the run that it follows, and its thread."""
 
-    def __init__(self, core: JournalCore, plan: ThreadReplay, waiter: Sleeper | LoopSleeper) -> None:
+    def __init__(self, core: JournalCore, plan: ThreadReplay, waiter: Listener) -> None:
         self._core, self._plan, self._waiter = core, plan, waiter
         self._run_id: str | None = None
 
@@ -136,7 +137,7 @@ def patience_of(core: JournalCore, plan: ThreadReplay) -> float | None:
     return _PAUSED if plan.is_paused else longest_sleep(core)
 
 
-def look_at_thread_here(core: JournalCore, plan: ThreadReplay) -> list[Event] | None:
+def look_at_thread_here(core: JournalCore, plan: ThreadReplay, look_here: _LookHere = look_here) -> list[Event] | None:
     """Do the next step if memory suffices for it: reading a run on which this process works. Return its events, or None."""
     if plan.step is not ThreadStep.READ or plan.replay is None:
         return None

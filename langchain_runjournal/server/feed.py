@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -21,14 +21,37 @@ from ..journal.core import core_of
 from ..journal.follow_pages import afollow_pages
 from .cursor import Place
 from .dialects import BlockProjector, Control, Dialect
-from .frames import Frame, control, number
+from .frames import Frame, FrameBlock, control, number
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
 
 _KIND: Final = attrgetter("kind")
+_LARGE: Final = 256
+"""The most events of a block that is kept: a longer page is one that few readers get."""
+_KEPT: Final = 64
 Batch = Sequence[Frame]
 """Frames that are sent together. An empty batch says that there is nothing to send now."""
+
+
+class Blocks:
+    """The last few small blocks of frames, for the readers of one run that get the same page: each page is encoded once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, type, bool], tuple[Sequence[Event], FrameBlock]] = {}
+
+    def of(self, projector: BlockProjector, events: Sequence[Event], *, merge: bool) -> FrameBlock:
+        """Return the frames of a page."""
+        key = id(events), type(projector), merge
+        found = self._found.get(key)
+        if found is not None and found[0] is events:
+            return found[1]
+        block = projector.block(events, merge=merge)
+        if len(events) <= _LARGE:
+            self._found[key] = events, block
+            if len(self._found) > _KEPT:
+                del self._found[next(iter(self._found))]
+        return block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +63,8 @@ class View:
     """Whether adjacent deltas of a call become one frame. A dialect that folds ignores this."""
     tick: float = 5.0
     """The seconds without news after which a feed yields an empty batch."""
+    blocks: Blocks = field(default_factory=Blocks)
+    """What the readers of one application share."""
 
 
 class RunFrames:
@@ -69,7 +94,7 @@ class RunFrames:
         if marks:
             self.is_paused, self.is_over = marks[-1] == "run.pause", marks[-1] == "run.end"
         if isinstance(self._projector, BlockProjector):
-            return self._projector.block(fresh, merge=self._view.merge)
+            return self._view.blocks.of(self._projector, fresh, merge=self._view.merge)
         return self._folded(fresh)
 
     def _folded(self, fresh: Sequence[Event]) -> list[Frame]:

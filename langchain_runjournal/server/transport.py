@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import Response
 
+from ..common.alarms import alarms
 from . import frames
 from .feed import Batch
 from .frames import HEARTBEAT, RETRY
@@ -143,14 +144,13 @@ class _Connection:
         self._writing_since: float | None = None
         self._is_stuck = False
         self._writer: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, send_all: Callable[[Send], Coroutine[Any, Any, None]]) -> None:
         """Send until the stream ends or the reader leaves. Abort the connection if neither is so."""
         loop = asyncio.get_running_loop()
         self._writer = loop.create_task(send_all(self._put))
         watcher = loop.create_task(self._wait_until_left())
-        self._timer = loop.call_later(self._timing.write, self._check_write, loop)
+        self._alarm = alarms().set(self._timing.write, self._check_write)
         try:
             await asyncio.wait({self._writer, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if self._writer.done() and not self._writer.cancelled():
@@ -165,7 +165,7 @@ class _Connection:
             self._abort()
             raise
         finally:
-            self._timer.cancel()
+            alarms().cancel(self._alarm, self._check_write)
             for task in (self._writer, watcher):
                 task.cancel()
             await asyncio.gather(self._writer, watcher, return_exceptions=True)
@@ -179,7 +179,7 @@ class _Connection:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    def _check_write(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_write(self) -> None:
         """End a connection whose write takes too long. Look again when the present one would."""
         now = time.monotonic()
         left = self._timing.write - (0.0 if self._writing_since is None else now - self._writing_since)
@@ -187,7 +187,8 @@ class _Connection:
             self._is_stuck = True
             self._writer.cancel()
         else:
-            self._timer = loop.call_later(left, self._check_write, loop)
+            # Not after each write, but as often as one may take: an alarm per delay is shared by all connections.
+            self._alarm = alarms().set(self._timing.write if self._writing_since is None else left, self._check_write)
 
 
 def aborter(send: Send) -> Callable[[], bool]:
