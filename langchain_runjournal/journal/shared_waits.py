@@ -59,7 +59,8 @@ class LoopWaits:
     """The waits of the followers of one journal on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:
-        self._loop = loop
+        self.loop = loop
+        self.alarms = alarms()
         self._thread = threading.get_ident()
         self._duties = duties  # not the core, which a timer of the loop must not keep alive
         self._woken: deque[PageSleeper] = deque()
@@ -74,25 +75,25 @@ class LoopWaits:
             return
         self._is_due = True
         if threading.get_ident() == self._thread:
-            if not self._loop.is_closed():
-                self._loop.call_soon(self._plan)
+            if not self.loop.is_closed():
+                self.loop.call_soon(self._plan)
         else:
             self._duties.give(self._wake_from_outside)
 
     def _wake_from_outside(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._plan)
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._plan)
 
     def _plan(self) -> None:
         due = self._rang_at + PAUSE
-        if self._loop.time() < due:
-            self._loop.call_at(due, self._ring)
+        if self.loop.time() < due:
+            self.loop.call_at(due, self._ring)
         else:
             self._ring()
 
     def _ring(self) -> None:
         self._is_due = False  # before the loop: a sleeper that comes meanwhile is woken here, or by the next callback
-        self._rang_at = self._loop.time()
+        self._rang_at = self.loop.time()
         while self._woken:
             self._woken.popleft().ring(is_news=True)
 
@@ -141,12 +142,13 @@ class PageSleeper(Listener):
     async def sleep(self, longest: float) -> bool:
         """Await until there may be something new, `longest` seconds or a little more. Return whether a wake-up came."""
         if not self._has_news:
-            self._future = asyncio.get_running_loop().create_future()
-            alarm = alarms().set(longest, self.ring)
+            waits = self._waits
+            self._future = waits.loop.create_future()
+            alarm = waits.alarms.set(longest, self.ring)
             try:
                 await self._future
             finally:
-                alarms().cancel(alarm, self.ring)
+                waits.alarms.cancel(alarm, self.ring)
                 self._future = None
         has_news, self._has_news = self._has_news, False
         return has_news

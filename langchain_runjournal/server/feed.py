@@ -79,6 +79,7 @@ class RunFrames:
         self._place = place
         self._view = view
         self._projector = view.dialect.projector(run)
+        self._by_blocks = self._projector if isinstance(self._projector, BlockProjector) else None
 
     def control(self, what: Control, detail: str | None = None) -> Batch:
         """Return the frames of a control."""
@@ -93,9 +94,9 @@ class RunFrames:
         marks = [kind for kind in map(_KIND, fresh) if kind == "run.pause" or kind == "run.end"]
         if marks:
             self.is_paused, self.is_over = marks[-1] == "run.pause", marks[-1] == "run.end"
-        if isinstance(self._projector, BlockProjector):
-            return self._view.blocks.of(self._projector, fresh, merge=self._view.merge)
-        return self._folded(fresh)
+        if self._by_blocks is None:
+            return self._folded(fresh)
+        return self._view.blocks.of(self._by_blocks, fresh, merge=self._view.merge)
 
     def _folded(self, fresh: Sequence[Event]) -> list[Frame]:
         found: list[Frame] = []
