@@ -20,7 +20,7 @@ import uvicorn
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from starlette.applications import Starlette
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.server import Limits, create_app
@@ -48,7 +48,13 @@ class Served:
             limits=Limits(streams=10_000),
             write_timeout=300.0,
         )
-        self.app = Starlette(routes=[*routes, Route("/wait", ways.wait_for_ever), Mount("/", served)])
+        self._rivals, self._served = Starlette(routes=[*routes, Route("/wait", ways.wait_for_ever)]), served
+        self._paths = {"wait", *self.ways}
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve each way by itself, as one would."""
+        app = self._rivals if scope["path"].split("/")[1] in self._paths else self._served
+        await app(scope, receive, send)
 
     async def do(self, command: dict[str, Any]) -> Any:
         """Carry out a command."""
@@ -157,7 +163,7 @@ def _rss() -> int:
 async def _serve(directory: Path, implementation: str, redis_url: str | None) -> None:
     served = Served(directory, redis_url)
     config = uvicorn.Config(
-        served.app, port=0, http=implementation, ws="none", log_level="error", access_log=False, lifespan="off"
+        served.app, port=0, http=implementation, ws="none", interface="asgi3", log_level="error", access_log=False, lifespan="off"
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())

@@ -82,6 +82,10 @@ class Replay:
             self.step = Step.WAIT
         return fresh
 
+    def would_wait(self, page: Page) -> bool:
+        """Return whether the follower has to wait again after this page, which has news and not the end of the run."""
+        return bool(page.events) and page.is_last and page.ended is False and self._is_next(page.events)
+
     def _is_next(self, events: Sequence[Event]) -> bool:
         """Return whether these are the next events, without a gap and without the end of the run: nearly every page."""
         expected = range(self.after + 1, self.after + 1 + len(events))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -126,8 +127,10 @@ class PageSleeper(Listener):
 
     def __init__(self, waits: LoopWaits) -> None:
         self._waits = waits
-        self._future: asyncio.Future[bool] | None = None
+        self._future: asyncio.Future[None] | None = None
         self._has_news = False
+        self.take: Callable[[], bool] | None = None
+        """Called at news during a sleep. If it returns True, the sleep goes on."""
 
     def wake(self) -> None:
         """Wake the coroutine, from any thread."""
@@ -136,8 +139,16 @@ class PageSleeper(Listener):
     def ring(self, *, is_news: bool = False) -> None:
         """End the sleep. Without news, the sleep was long enough."""
         self._has_news = self._has_news or is_news
-        if self._future is not None and not self._future.done():
-            self._future.set_result(is_news)
+        future = self._future
+        if future is None or future.done():
+            return
+        try:
+            if is_news and self.take is not None and self.take():
+                return
+        except Exception as exc:  # noqa: BLE001 - the sleeper gets it
+            future.set_exception(exc)
+        else:
+            future.set_result(None)
 
     async def sleep(self, longest: float) -> bool:
         """Await until there may be something new, `longest` seconds or a little more. Return whether a wake-up came."""

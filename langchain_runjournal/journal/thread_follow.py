@@ -142,9 +142,9 @@ def look_at_thread_here(core: JournalCore, plan: ThreadReplay, look_here: _LookH
     if plan.step is not ThreadStep.READ or plan.replay is None:
         return None
     page = look_here(core, plan.replay.run_id, plan.replay.after)
-    if page is None or not (page.events or _is_ours(core, plan.replay.run_id)):
+    if page is None or not (page.events or is_ours(core, plan.replay.run_id)):
         return None
-    return plan.accept(page, is_ours=_is_ours(core, plan.replay.run_id))
+    return plan.accept(page, is_ours=is_ours(core, plan.replay.run_id))
 
 
 def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> list[Event]:
@@ -161,13 +161,13 @@ def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> lis
                 _check(core, plan, replay)
             else:
                 page = look(core, replay.run_id, replay.after, doubtful=doubtful, was_live=replay.was_live)
-                return plan.accept(page, is_ours=_is_ours(core, replay.run_id))
+                return plan.accept(page, is_ours=is_ours(core, replay.run_id))
         except RunNotFound:
             plan.leave()
     return []
 
 
-def _is_ours(core: JournalCore, run_id: str) -> bool:
+def is_ours(core: JournalCore, run_id: str) -> bool:
     """Return whether this process is at work on a run."""
     buffer = core.appender.buffers.get(run_id)
     return buffer is not None and not (buffer.shut or buffer.ended or buffer.paused)

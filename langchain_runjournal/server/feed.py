@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
@@ -67,6 +67,18 @@ class View:
     """What the readers of one application share."""
 
 
+class Direct(Protocol):
+    """A connection that takes frames at once, while it has nothing else to send."""
+
+    def is_ready(self) -> bool:
+        """Return whether frames may be written now, without waiting for the reader."""
+        ...
+
+    def write(self, frames: Batch) -> None:
+        """Write frames."""
+        ...
+
+
 class RunFrames:
     """The frames of one run that a reader does not have."""
 
@@ -97,6 +109,18 @@ class RunFrames:
         if self._by_blocks is None:
             return self._folded(fresh)
         return self._view.blocks.of(self._by_blocks, fresh, merge=self._view.merge)
+
+    def give(self, events: Sequence[Event], direct: Direct | None) -> bool:
+        """Write the frames of a page to a connection that is ready. Return whether that was done.
+
+        The feed looks at a page in which a run pauses, and a dialect that folds may fail: these take the longer way.
+        """
+        if direct is None or self._by_blocks is None or events[0].run_id != self.run_id or not direct.is_ready():
+            return False
+        if "run.pause" in map(_KIND, events):
+            return False
+        direct.write(self.of(events))
+        return True
 
     def _folded(self, fresh: Sequence[Event]) -> list[Frame]:
         found: list[Frame] = []
@@ -141,6 +165,8 @@ class RunFeed:
         self._view = view
         self._frames = RunFrames(run, place, view)
         self._owner = OwnerWatch(journal, view.tick)
+        self.direct: Direct | None = None
+        """The connection to which live events are written directly, if it can do that."""
 
     @property
     def is_abandoned(self) -> bool:
@@ -160,7 +186,7 @@ class RunFeed:
 
     async def _follow(self) -> AsyncGenerator[Batch, None]:
         frames = self._frames
-        pages = afollow_pages(self._journal, frames.run_id, frames.last, self._view.tick)
+        pages = afollow_pages(self._journal, frames.run_id, frames.last, self._view.tick, self._give)
         async with aclosing(pages):
             async for events in pages:
                 if events:
@@ -178,6 +204,9 @@ class RunFeed:
                     return
         if over := frames.control("over"):
             yield over
+
+    def _give(self, events: Sequence[Event]) -> bool:
+        return self._frames.give(events, self.direct)
 
 
 def owner_is_gone(journal: RunJournal, run_id: str) -> bool:

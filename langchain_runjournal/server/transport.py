@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from ..common.alarms import alarms
 from . import frames
-from .feed import Batch
+from .feed import Batch, Direct
 from .frames import HEARTBEAT, RETRY
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ _ABORT_NOW: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: the system drops what was not sent, and resets the connection."""
 ABORT: Final = "langchain_runjournal.abort"
 """The key in the scope of a request under which the application keeps the function that aborts its connection."""
+SEND: Final = "langchain_runjournal.send"
+"""The key under which it keeps the `send` of the server: middleware of Starlette that wraps it only looks at the start of a
+response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,9 @@ class Source(Protocol):
     def is_abandoned(self) -> bool:
         """Whether the owner of the run is dead, and no process has settled the run yet."""
         ...
+
+    direct: Direct | None
+    """The connection to which the source may write while it yields nothing."""
 
     def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield the batches, and an empty one at least once in each heartbeat."""
@@ -119,7 +125,10 @@ class EventStream(Response):
             if source is None or scope["method"] == "HEAD":
                 await super().__call__(scope, receive, send)
             else:
-                await _Connection(scope, receive, send, self._timing).run(partial(self._send_all, source))
+                connection = _Connection(scope, receive, send, self._timing)
+                if self._ids:
+                    source.direct = direct_writer(scope.get(SEND, send))
+                await connection.run(partial(self._send_all, source))
         finally:
             self._on_end()
             if source is not None and source.is_abandoned:
@@ -189,6 +198,41 @@ class _Connection:
         else:
             # Not after each write, but as often as one may take: an alarm per delay is shared by all connections.
             self._alarm = alarms().set(self._timing.write if self._writing_since is None else left, self._check_write)
+
+
+class _DirectWriter:
+    """Writes to a connection of uvicorn from any callback of the event loop, without a turn of the task that serves it.
+
+    `send` of uvicorn waits only while too many bytes are left to be sent. While none are, it returns at once.
+    """
+
+    def __init__(self, send: Send, transport: asyncio.WriteTransport) -> None:
+        self._send = send
+        self._transport = transport
+
+    def is_ready(self) -> bool:
+        """Return whether all bytes so far were handed to the system."""
+        return self._transport.get_write_buffer_size() == 0 and not self._transport.is_closing()
+
+    def write(self, batch: Batch) -> None:
+        """Write frames with their ids."""
+        body = frames.encoded(batch, ids=True)
+        sending: Any = self._send({"type": "http.response.body", "body": body, "more_body": True})
+        try:
+            sending.send(None)
+        except StopIteration:
+            return
+        sending.close()
+        raise ConnectionAbortedError("the server has not taken frames at once, although it had nothing else to send")
+
+
+def direct_writer(send: Send) -> Direct | None:
+    """Return what writes directly to the connection of a request; None if its server is not known to allow that."""
+    cycle = getattr(send, "__self__", None)
+    transport = getattr(cycle, "transport", None)
+    if not type(cycle).__module__.startswith("uvicorn.") or not isinstance(transport, asyncio.WriteTransport):
+        return None
+    return _DirectWriter(send, transport)
 
 
 def aborter(send: Send) -> Callable[[], bool]:
