@@ -83,7 +83,7 @@ class Clients:
                     if key.data.take(key.data.socket.recv(_SIZE)):
                         selector.unregister(key.data.socket)
                         left -= 1
-        frames = [client.frames for client in self.clients]
+        frames = [client.frames for client in self.clients] or [0]
         sizes = sum(client.bytes for client in self.clients)
         self.do_close()
         return {"frames": sum(frames), "least": min(frames), "bytes": sizes, "wall": time.perf_counter() - began}

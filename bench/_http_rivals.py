@@ -21,6 +21,10 @@ from langchain_runjournal import Event, RunJournal
 
 from ._load import end, new_id, start, token
 
+_CREATE = """
+CREATE TABLE e (run_id TEXT, seq INT, kind TEXT, at REAL, call_id TEXT, data TEXT, PRIMARY KEY (run_id, seq)) WITHOUT ROWID
+"""
+_SELECT = "SELECT * FROM e WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT 1000"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _KIND = "llm.ai.delta"
 _KEPT, _READ, _BLOCK = 256, 64, 15_000
@@ -111,6 +115,40 @@ class Send:
         self._sockets.clear()
 
 
+class Uvicorn:
+    """One call of uvicorn's `send` for each client, in a loop: no less is possible on uvicorn."""
+
+    def __init__(self) -> None:
+        self._sends: list[Any] = []
+        self._over = asyncio.Event()
+        self._frame = b""
+
+    async def begin(self, run_id: str, clients: int) -> dict[str, Any]:
+        """Begin without a client."""
+        self._over.clear()
+        self._frame = frame_of(f"{run_id}:1000", event_of(run_id, new_id(), 1000, " with")).encode()
+        return {"path": f"/uvicorn/{run_id}"}
+
+    async def publish(self, run_id: str, text: str) -> None:
+        """Send a frame to all."""
+        message = {"type": "http.response.body", "body": self._frame, "more_body": True}
+        for send in self._sends:
+            await send(message)
+
+    async def finish(self, run_id: str) -> None:
+        """End all responses."""
+        self._over.set()
+        self._sends.clear()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a client."""
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        self._sends.append(send)
+        await self._over.wait()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 class Queues:
     """A queue for each client. sse-starlette encodes and sends."""
 
@@ -149,7 +187,7 @@ class Queues:
 
 
 class Memory:
-    """What DeerFlow does in one process: a list of the last 256 events of a run, a condition, an encoding for each client."""
+    """What DeerFlow does in one process: a list of the last 256 events of a run, a condition, each client encodes."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Buffer] = {}

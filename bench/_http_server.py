@@ -39,7 +39,7 @@ class Served:
         queues, memory = _queues(), ways.Memory()
         redis = ways.Redis(redis_url) if redis_url else None
         found = {"journal": ways.Journal(self.journal), "send": ways.Send(), "queues": queues, "memory": memory}
-        self.ways: dict[str, Any] = {**found, "redis": redis, "rows": self.rows}
+        self.ways: dict[str, Any] = {**found, "uvicorn": ways.Uvicorn(), "redis": redis, "rows": self.rows}
         routes = [Route(f"/{name}/{{run}}", way.get) for name, way in self.ways.items() if hasattr(way, "get")]
         graph = StateGraph(MessagesState).add_node("answer", lambda state: {}).add_edge(START, "answer")
         served = create_app(
@@ -53,8 +53,9 @@ class Served:
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve each way by itself, as one would."""
-        app = self._rivals if scope["path"].split("/")[1] in self._paths else self._served
-        await app(scope, receive, send)
+        name = scope["path"].split("/")[1]
+        app = self._rivals if name in self._paths else self._served
+        await (self.ways[name] if name == "uvicorn" else app)(scope, receive, send)
 
     async def do(self, command: dict[str, Any]) -> Any:
         """Carry out a command."""
@@ -133,7 +134,7 @@ class Served:
         await asyncio.sleep(after)
         loop: Any = asyncio.get_running_loop()
         timers = sum(not timer.cancelled() for timer in loop._scheduled)
-        files = [_target(one) for one in Path("/proc/self/fd").iterdir()]
+        files = _open_files()
         databases = sum(name.startswith(str(self.directory)) for name in files)
         counts = {"threads": threading.active_count(), "timers": timers, "databases": databases}
         return {"cpu": time.process_time(), "rss": _rss(), "tasks": len(asyncio.all_tasks()), **counts}
@@ -145,6 +146,10 @@ def _queues() -> ways.Queues | None:
     except ImportError:
         return None
     return ways.Queues(EventSourceResponse, ServerSentEvent)
+
+
+def _open_files() -> list[str]:
+    return [_target(one) for one in Path("/proc/self/fd").iterdir()]
 
 
 def _target(link: Path) -> str:
@@ -162,22 +167,14 @@ def _rss() -> int:
 
 async def _serve(directory: Path, implementation: str, redis_url: str | None) -> None:
     served = Served(directory, redis_url)
-    config = uvicorn.Config(
-        served.app, port=0, http=implementation, ws="none", interface="asgi3", log_level="error", access_log=False, lifespan="off"
-    )
+    options: dict[str, Any] = {"ws": "none", "interface": "asgi3", "lifespan": "off", "log_level": "error"}
+    config = uvicorn.Config(served.app, port=0, http=implementation, access_log=False, **options)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
-    while not server.started:
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for that
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    _tell(
-        {
-            "port": port,
-            "http": config.http_protocol_class.__module__,
-            "sse": served.ways["queues"] is not None,
-            "redis": redis_url is not None,
-        }
-    )
+    _tell({"port": port, "sse": served.ways["queues"] is not None, "redis": redis_url is not None})
     while line := await asyncio.to_thread(sys.stdin.readline):
         _tell(await served.do(json.loads(line)))
     server.should_exit = server.force_exit = True

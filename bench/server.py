@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final
@@ -20,6 +20,7 @@ _NAMES: Final = {
     "journal": "this server",
     "journal, one": "this server, a token each turn",
     "send": "(one send(2) each, raw sockets)",
+    "uvicorn": "(one call of uvicorn's send each)",
     "queues": "a queue each, sse-starlette",
     "memory": "list and condition (DeerFlow, memory)",
     "redis": "a Redis stream, XREAD each (DeerFlow)",
@@ -39,7 +40,7 @@ def run(bench: Bench) -> None:
         return
     implementation = "httptools" if find_spec("httptools") is not None else "h11"
     note(
-        f"uvicorn ({implementation}) in one process, raw sockets in another, a program that writes the run beside the server."
+        f"uvicorn ({implementation}) and the program that writes the run in one process, clients on raw sockets in another."
     )
     note("Figures per core are by the CPU time of the server's process, with its threads; the collector is off meanwhile.")
     with _redis() as url:
@@ -137,29 +138,32 @@ def _ways(world: World, *names: str) -> list[str]:
 
 
 def _live(bench: Bench, world: World) -> None:
-    clients, count, rounds = 100, bench.pick(200, 20), bench.pick(5, 1)
+    clients, count, rounds = 100, bench.pick(200, 20), bench.pick(3, 1)
     produce = {"count": count, "group": 1, "pause": 0.01}
-    names = _ways(world, "send", "journal", "queues", "memory")
+    names = _ways(world, "send", "uvicorn", "journal", "queues", "memory")
+    alone = {name: world.stream(name, 0, produce)["cpu"] / count for name in names}
 
     def measure(name: str) -> Callable[[], float]:
         def once() -> float:
             found = world.stream(name, clients, produce)
-            _check(name, found, count if name == "send" else count + 2 * (name == "journal"), clients)
-            return found["cpu"] / (count * clients)
+            _check(name, found, count + 2 * (name == "journal"), clients)
+            return (found["cpu"] / count - alone[name]) / clients
 
         return once
 
-    found = bench.interleave("server, live", {name: measure(name) for name in names}, rounds)
-    anchor = found["send"]
-    note(f"Live: one run at 100 tokens/s to {clients} clients; server CPU per delivery, medians of {rounds} rounds.")
+    found = bench.rounds("server, live", {name: measure(name) for name in names}, rounds)
+    note(
+        f"Live: one run at 100 tokens/s to {clients} clients. CPU of the server for each delivery, without what the same run"
+    )
+    note(f"takes with no client. Medians of {rounds} rounds; a ratio is the median of the ratios of the rounds.")
     rows = []
-    for name, sample in found.items():
-        ratio = _paired(sample, anchor)
+    for name, values in found.items():
+        ratio, sample = _ratio(values, found["send"]), Sample(values)
         target = ""
         if name == "journal":
             target = bench.at_most("server, live: CPU per delivery, times one send(2)", ratio, _LIVE, times)
-        rows.append([_NAMES[name], seconds(sample.median), spread(sample), times(ratio), target])
-    table(["", "CPU per delivery", "p25 .. p75", "x send(2)", ""], rows)
+        rows.append([_NAMES[name], seconds(sample.median), spread(sample), times(ratio), seconds(alone[name]), target])
+    table(["", "CPU per delivery", "p25 .. p75", "x send(2)", "a token without clients", ""], rows)
 
 
 def _burst(bench: Bench, world: World) -> None:
@@ -177,35 +181,33 @@ def _burst(bench: Bench, world: World) -> None:
         def once() -> float:
             found = world.stream(way, clients, {"count": count, "group": 1 if one else 20, "pause": 0})
             if way != "memory":
-                _check(name, found, count if way == "send" else count + 2 * (way == "journal"), clients)
+                _check(name, found, count + 2 * (way == "journal"), clients)
             lost[name] = max(lost[name], 1 - found["frames"] / count / clients)
             return found["frames"] / found["cpu"]
 
         return once
 
-    found = bench.interleave("server, burst", {name: measure(name) for name in names}, rounds)
-    note(
-        f"Burst: a run to {clients} clients as fast as it can, 20 tokens in each turn of the loop; deliveries per CPU second."
-    )
+    found = bench.rounds("server, burst", {name: measure(name) for name in names}, rounds)
+    note(f"Burst: a run to {clients} clients as fast as it can, 20 tokens in a turn of the loop. Deliveries per CPU second.")
     rows = []
-    for name, sample in found.items():
-        target = ""
+    for name, values in found.items():
+        target, median, ratio = "", Sample(values).median, _ratio(found["journal"], values)
         if name == "journal":
-            target = bench.at_least("server, burst: deliveries/s on a core", sample.median, _BURST, three)
+            target = bench.at_least("server, burst: deliveries/s on a core", median, _BURST, three)
         if name == "queues":
-            ratio = _paired(found["journal"], sample)
             target = bench.at_least("server, burst: times sse-starlette", ratio, _MORE, times)
         gone = f"{lost[name]:.0%} lost" if name == "memory" and lost[name] > 0 else ""
-        rows.append([_NAMES[name], three(sample.median), times(_paired(found["journal"], sample)), gone, target])
+        rows.append([_NAMES[name], three(median), times(ratio), gone, target])
     table(["", "deliveries/s", "this server is", "", ""], rows)
 
 
-def _paired(one: Sample, other: Sample) -> float:
-    return one.median / other.median
+def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the median of the ratios of two rows, round by round."""
+    return Sample([value / base for value, base in zip(one, other, strict=True)]).median
 
 
 def _check(name: str, found: dict[str, float], count: int, clients: int) -> None:
-    if name != "send" and not count - 2 <= found["least"] <= found["frames"] / clients <= count:
+    if not count - 2 <= found["least"] <= found["frames"] / clients <= count:
         raise AssertionError(f"{name}: {found} of {count} frames for {clients} clients")
 
 
@@ -236,25 +238,20 @@ def _replay(bench: Bench, world: World) -> None:
 
         return once
 
-    found = bench.interleave("server, replay", {name: measure(name) for name in paths}, rounds)
-    merged, plain, rows_each, _ = found.values()
+    found = bench.rounds("server, replay", {name: measure(name) for name in paths}, rounds)
+    merged, plain, by_row, _ = found.values()
+    wall = {name: seconds(Sample(values).median) for name, values in walls.items()}
     note(f"Replay: a run of {count:,} events, which is over, to one client; events per CPU second. Texts are compared.")
     targets = {
-        "this server, ?merge=1": bench.at_least("server, replay, merged: events/s", merged.median, _MERGED, three),
-        "this server, each event": bench.at_least("server, replay, each: events/s", plain.median, _PLAIN, three),
+        "this server, ?merge=1": bench.at_least("server, replay, merged: events/s", Sample(merged).median, _MERGED, three),
+        "this server, each event": bench.at_least("server, replay, each: events/s", Sample(plain).median, _PLAIN, three),
         "a SQLite row per token, a write each": bench.at_least(
-            "server, replay, merged: times a row per token", _paired(merged, rows_each), _ROWS, times
+            "server, replay, merged: times a row per token", _ratio(merged, by_row), _ROWS, times
         ),
     }
     rows = [
-        [
-            name,
-            three(sample.median),
-            seconds(Sample(walls[name]).median),
-            times(_paired(merged, sample)),
-            targets.get(name, ""),
-        ]
-        for name, sample in found.items()
+        [name, three(Sample(values).median), wall[name], times(_ratio(merged, values)), targets.get(name, "")]
+        for name, values in found.items()
     ]
     table(["", "events/s", "until the client has all", "merged is", ""], rows)
 
@@ -271,7 +268,7 @@ def _first(bench: Bench, world: World) -> None:
         "a run of 5 events, from the start": f"/runs/{short[-1]}/events",
         f"a run of {count:,} events, from the start": f"/runs/{run_id}/events",
         f"a run of {count:,} events, 10 from its end": f"/runs/{run_id}/events?cursor={run_id}:{count - 10}",
-        f"the same, ?merge=1": f"/runs/{run_id}/events?merge=1&cursor={run_id}:{count - 10}",
+        "the same, ?merge=1": f"/runs/{run_id}/events?merge=1&cursor={run_id}:{count - 10}",
         "a thread of 1 run, from the start": f"/threads/{few}/events",
         f"a thread of {runs:,} runs, from the start": f"/threads/{many}/events",
         f"a thread of {runs:,} runs, in its last run": f"/threads/{many}/events?cursor={ids[-1]}:2",
@@ -281,10 +278,13 @@ def _first(bench: Bench, world: World) -> None:
     def measure(path: str) -> Callable[[], float]:
         return lambda: float(world.ask("first", port=world.port, path=path))
 
-    found = bench.interleave("server, first", {name: measure(path) for name, path in paths.items()}, rounds)
+    found = bench.rounds("server, first", {name: measure(path) for name, path in paths.items()}, rounds)
     note(f"Time from a request, on a new connection, to the first frame with an id; medians of {rounds}.")
     anchor = next(iter(found.values()))
-    rows = [[name, seconds(one.median), spread(one), times(_paired(one, anchor)), ""] for name, one in found.items()]
+    rows = [
+        [name, seconds(Sample(values).median), spread(Sample(values)), times(_ratio(values, anchor)), ""]
+        for name, values in found.items()
+    ]
     table(["", "p50", "p25 .. p75", "x a short run", ""], rows)
 
 

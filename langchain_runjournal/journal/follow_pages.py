@@ -40,7 +40,7 @@ async def afollow_pages(
     def take(tap: Tap) -> bool:
         sleeper.listen(core, run_id)
         page = waits.look_here(core, run_id, replay.after)
-        return page is not None and replay.would_wait(page) and tap(page.events) and bool(replay.accept(page))
+        return page is not None and replay.would_wait(page) and tap(page.events) and replay.passed(page)
 
     sleeper.take = None if tap is None else partial(take, tap)
     try:

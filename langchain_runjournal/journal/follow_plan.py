@@ -33,6 +33,8 @@ class Page(NamedTuple):
     that is not known."""
     is_last: bool = False
     """Whether the run had no more events when `events` were read."""
+    is_plain: bool = False
+    """Whether `events` is a list without gaps, and no event changes the state of the run; so not each reader must look."""
 
 
 class Step(Enum):
@@ -57,7 +59,7 @@ class Replay:
 
     def accept(self, page: Page) -> list[Event]:
         """Return the new events of the page, in order. Raise `EventsMissing` at a gap, which must not pass unnoticed."""
-        if page.events and self._is_next(page.events):
+        if page.events and self._is_next(page):
             self.after = page.events[-1].seq
             self.was_live = self.was_live or page.ended is False
             if page.is_last and self.was_live:
@@ -83,11 +85,19 @@ class Replay:
         return fresh
 
     def would_wait(self, page: Page) -> bool:
-        """Return whether the follower has to wait again after this page, which has news and not the end of the run."""
-        return bool(page.events) and page.is_last and page.ended is False and self._is_next(page.events)
+        """Return whether the follower has to wait again after this page of plain events."""
+        return page.is_plain and page.is_last and page.ended is False and page.events[0].seq == self.after + 1
 
-    def _is_next(self, events: Sequence[Event]) -> bool:
+    def passed(self, page: Page) -> bool:
+        """Note that the follower has this page, for which `would_wait` was true. Return True."""
+        self.after, self.was_live = page.events[-1].seq, True
+        return True
+
+    def _is_next(self, page: Page) -> bool:
         """Return whether these are the next events, without a gap and without the end of the run: nearly every page."""
+        events = page.events
+        if page.is_plain:
+            return events[0].seq == self.after + 1
         expected = range(self.after + 1, self.after + 1 + len(events))
         return list(map(_SEQ, events)) == list(expected) and "run.end" not in set(map(_KIND, events))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
 from typing import Final, Protocol, cast
 
 from ..common import strict_json as _json
@@ -115,8 +114,11 @@ class RunBuffer:
     def wake_waiters(self) -> None:
         """Wake the followers of the run."""
         while self.waiters:
-            with suppress(KeyError):  # the last one has just left, on its own thread
-                self.waiters.popitem()[0].wake()
+            try:
+                waiter, _ = self.waiters.popitem()
+            except KeyError:
+                return  # the last one has just left, on its own thread
+            waiter.wake()
 
     def heal(self) -> None:
         """Make all attributes agree with `pend` again, after an exception (`KeyboardInterrupt`) interrupted an append."""

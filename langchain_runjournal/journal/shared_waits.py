@@ -10,10 +10,12 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ..common.alarms import alarms
+from ..events import MARKS
 from .extensions import Extension
 from .follow import Listener, look_here
 from .follow_plan import Page
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 0.002
 """The least seconds between two wake-ups."""
+_KIND: Final = attrgetter("kind")
+_MARKS: Final = frozenset(MARKS)
 _LARGE, _KEPT = 256, 64
 """The most events of a page that is kept for other readers, and the most of such pages."""
 
@@ -105,12 +109,12 @@ class LoopWaits:
             self._pages.pop(run_id, None)
             return None
         kept, seq, ended = self._pages.get(run_id), buffer.seq, buffer.ended
-        if kept is not None and kept[:4] == (buffer, after, seq, ended):
+        if kept and kept.seq == seq and kept.after == after and kept.buffer is buffer and kept.ended is ended:
             return kept.page
         page = look_here(core, run_id, after)
         if page is not None and page.events and page.events[-1].seq >= seq:
             # Whatever comes from now on wakes the reader, which has begun to listen.
-            page = page._replace(is_last=True)
+            page = page._replace(is_last=True, is_plain=_MARKS.isdisjoint(map(_KIND, page.events)))
             if page.events[-1].seq == seq and len(page.events) <= _LARGE:
                 self._keep(run_id, _Kept(buffer, after, seq, ended, page))
         return page

@@ -39,9 +39,19 @@ class Blocks:
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, type, bool], tuple[Sequence[Event], FrameBlock]] = {}
+        """By the identity of a page, which is kept so that no other list gets that identity."""
+        self._last: tuple[Sequence[Event], bool, type, FrameBlock] | None = None
 
     def of(self, projector: BlockProjector, events: Sequence[Event], *, merge: bool) -> FrameBlock:
         """Return the frames of a page."""
+        last = self._last
+        if last is not None and last[0] is events and last[1] is merge and last[2] is type(projector):
+            return last[3]
+        block = self._of(projector, events, merge)
+        self._last = (events, merge, type(projector), block) if len(events) <= _LARGE else None
+        return block
+
+    def _of(self, projector: BlockProjector, events: Sequence[Event], merge: bool) -> FrameBlock:
         key = id(events), type(projector), merge
         found = self._found.get(key)
         if found is not None and found[0] is events:
@@ -74,8 +84,8 @@ class Direct(Protocol):
         """Return whether frames may be written now, without waiting for the reader."""
         ...
 
-    def write(self, frames: Batch) -> None:
-        """Write frames."""
+    def write(self, body: bytes) -> None:
+        """Write the bytes of whole frames."""
         ...
 
 
@@ -111,15 +121,17 @@ class RunFrames:
         return self._view.blocks.of(self._by_blocks, fresh, merge=self._view.merge)
 
     def give(self, events: Sequence[Event], direct: Direct | None) -> bool:
-        """Write the frames of a page to a connection that is ready. Return whether that was done.
+        """Write the frames of a page of plain events to a connection that is ready. Return whether that was done.
 
-        The feed looks at a page in which a run pauses, and a dialect that folds may fail: these take the longer way.
+        A dialect that folds may fail, so it takes the longer way.
         """
-        if direct is None or self._by_blocks is None or events[0].run_id != self.run_id or not direct.is_ready():
+        first = events[0]
+        if direct is None or self._by_blocks is None or first.run_id != self.run_id or first.seq <= self.last:
             return False
-        if "run.pause" in map(_KIND, events):
+        if not direct.is_ready():
             return False
-        direct.write(self.of(events))
+        direct.write(self._view.blocks.of(self._by_blocks, events, merge=self._view.merge).encode())
+        self.last = events[-1].seq
         return True
 
     def _folded(self, fresh: Sequence[Event]) -> list[Frame]:

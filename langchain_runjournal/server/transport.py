@@ -214,9 +214,8 @@ class _DirectWriter:
         """Return whether all bytes so far were handed to the system."""
         return self._transport.get_write_buffer_size() == 0 and not self._transport.is_closing()
 
-    def write(self, batch: Batch) -> None:
-        """Write frames with their ids."""
-        body = frames.encoded(batch, ids=True)
+    def write(self, body: bytes) -> None:
+        """Write the bytes of whole frames."""
         sending: Any = self._send({"type": "http.response.body", "body": body, "more_body": True})
         try:
             sending.send(None)
