@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 Alarm = tuple[float, int]
 """A delay, and the number of the time slot in which it ends."""
@@ -18,17 +18,19 @@ class Alarms:
     """The alarms of one event loop. Only its thread calls these methods."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = ref(loop)  # the registry below must not keep a loop that is over
         self._found: dict[Alarm, set[Callable[[], object]]] = {}
 
     def set(self, delay: float, ring: Callable[[], object]) -> Alarm:
         """Have a function called after `delay` seconds, or up to a fifth later. Return what `cancel` takes."""
-        slot = delay / _PARTS
-        alarm = delay, math.ceil((self._loop.time() + delay) / slot)
+        loop, slot = self._loop(), delay / _PARTS
+        if loop is None:
+            raise RuntimeError("the event loop of these alarms was dropped: call alarms() on the loop that runs")
+        alarm = delay, math.ceil((loop.time() + delay) / slot)
         found = self._found.get(alarm)
         if found is None:
             found = self._found[alarm] = set()
-            self._loop.call_at(alarm[1] * slot, self._ring, alarm)
+            loop.call_at(alarm[1] * slot, self._ring, alarm)
         found.add(ring)
         return alarm
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from ..common.alarms import alarms
 from ..events import MARKS
@@ -64,7 +64,7 @@ class LoopWaits:
     """The waits of the followers of one journal on one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:
-        self.loop = loop
+        self._loop = ref(loop)  # the journal must not keep a loop that is over
         self.alarms = alarms()
         self._thread = threading.get_ident()
         self._duties = duties  # not the core, which a timer of the loop must not keep alive
@@ -80,25 +80,27 @@ class LoopWaits:
             return
         self._is_due = True
         if threading.get_ident() == self._thread:
-            if not self.loop.is_closed():
-                self.loop.call_soon(self._plan)
+            loop = self._loop()
+            if loop is not None and not loop.is_closed():
+                loop.call_soon(self._plan, loop)
         else:
             self._duties.give(self._wake_from_outside)
 
     def _wake_from_outside(self) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self._plan)
+        loop = self._loop()
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._plan, loop)
 
-    def _plan(self) -> None:
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         due = self._rang_at + PAUSE
-        if self.loop.time() < due:
-            self.loop.call_at(due, self._ring)
+        if loop.time() < due:
+            loop.call_at(due, self._ring, loop)
         else:
-            self._ring()
+            self._ring(loop)
 
-    def _ring(self) -> None:
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_due = False  # before the loop: a sleeper that comes meanwhile is woken here, or by the next callback
-        self._rang_at = self.loop.time()
+        self._rang_at = loop.time()
         while self._woken:
             self._woken.popleft().ring(is_news=True)
 
@@ -158,7 +160,7 @@ class PageSleeper(Listener):
         """Await until there may be something new, `longest` seconds or a little more. Return whether a wake-up came."""
         if not self._has_news:
             waits = self._waits
-            self._future = waits.loop.create_future()
+            self._future = asyncio.get_running_loop().create_future()
             alarm = waits.alarms.set(longest, self.ring)
             try:
                 await self._future
