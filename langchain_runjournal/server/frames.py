@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 HEARTBEAT: Final = b": hb\n"
 """A comment line, without a blank line behind it: after a frame with an id, LangGraph's client makes an event of a blank
 line."""
-RETRY: Final = b"retry: 1000\n\n"
-"""The milliseconds after which an `EventSource` reconnects. A client that knows no `retry` ignores the field."""
+RETRY: Final = b"retry: 1000\n"
+"""The milliseconds after which an `EventSource` reconnects, as a field of the first frame: httpx-sse makes an event of a
+blank line behind this field."""
+
+
+_LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def one_line(json_text: str) -> str:
+    """Return a JSON text without characters that some clients, but not server-sent events, take for the end of a line."""
+    if json_text.isascii() or not ("\x85" in json_text or "\u2028" in json_text or "\u2029" in json_text):
+        return json_text
+    return json_text.translate(_LINE_ENDS)
 
 
 class Payload(NamedTuple):
@@ -34,11 +46,15 @@ class Frame(NamedTuple):
     event: str | None
     data: str
 
+    def text(self, *, ids: bool = True) -> str:
+        """Return the frame as text."""
+        head = f"id: {self.id}\n" if ids and self.id is not None else ""
+        name = "" if self.event is None else f"event: {self.event}\n"
+        return f"{head}{name}data: {self.data}\n\n"
+
     def encode(self) -> bytes:
         """Return the bytes of the frame."""
-        head = "" if self.id is None else f"id: {self.id}\n"
-        name = "" if self.event is None else f"event: {self.event}\n"
-        return f"{head}{name}data: {self.data}\n\n".encode()
+        return self.text().encode()
 
 
 class FrameBlock(Sequence[Frame]):
@@ -54,10 +70,11 @@ class FrameBlock(Sequence[Frame]):
 def encoded(frames: Sequence[Frame], *, ids: bool) -> bytes:
     """Return the bytes of frames, with their ids or without."""
     if ids:
-        return frames.encode() if isinstance(frames, FrameBlock) else b"".join([frame.encode() for frame in frames])
-    return b"".join([frame._replace(id=None).encode() for frame in frames])
+        return frames.encode() if isinstance(frames, FrameBlock) else "".join([frame.text() for frame in frames]).encode()
+    return "".join([frame.text(ids=False) for frame in frames]).encode()
 
 
+@lru_cache(1_000)
 def run_name(run_id: str) -> str:
     """Return a run id as it stands in the id of a frame: ASCII, without line breaks or NUL. A UUID stays as it is."""
     return quote(run_id, safe="-_.~:", errors="replace")
@@ -66,6 +83,8 @@ def run_name(run_id: str) -> str:
 def number(run_id: str, seq: int, payloads: Sequence[Payload]) -> list[Frame]:
     """Return the frames of one event, with their ids."""
     name, last = run_name(run_id), len(payloads)
+    if last == 1:
+        return [Frame(f"{name}:{seq}", payloads[0].event, payloads[0].data)]
     return [
         Frame(f"{name}:{seq}" if at == last else f"{name}:{seq}.{at}", payload.event, payload.data)
         for at, payload in enumerate(payloads, 1)

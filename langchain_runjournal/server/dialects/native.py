@@ -17,7 +17,8 @@ from typing import Any, Final, overload
 from ...common import strict_json
 from ...common.text import is_utf8
 from ...events import DELTA, Event, Run
-from ..frames import Frame, FrameBlock, Payload, run_name
+from ...events.encoding import encode_text
+from ..frames import Frame, FrameBlock, Payload, one_line, run_name
 from .protocol import Control
 
 _JOINED: Final = ("text", "thinking", "reasoning", "args", "json")
@@ -90,7 +91,7 @@ class NativeBlock(FrameBlock):
         """Return the bytes of all frames."""
         if self._bytes is None:
             try:
-                self._bytes = _text(self._events).encode()
+                self._bytes = one_line(_text(self._events)).encode()
             except UnicodeEncodeError:  # half of a surrogate pair, which `_frame` escapes
                 self._bytes = b"".join([frame.encode() for frame in self])
         return self._bytes
@@ -101,9 +102,13 @@ def _frame(event: Event) -> Frame:
 
 
 def _json_of(event: Event) -> str:
+    if isinstance(event.bare, str) and isinstance(event.call_id, str):
+        # A token, nearly every event: written by hand, which takes a fifth of the time.
+        about = f'"seq":{event.seq},"kind":"{event.kind}","at":{event.at!r},"call_id":{encode_text(event.call_id)}'
+        return one_line(f'{{"run_id":{encode_text(event.run_id)},{about},"data":{{"text":{encode_text(event.bare)}}}}}')
     text = strict_json.dumps(event.to_dict())
     # Half of a surrogate pair, which a cut stream can deliver, has no UTF-8: it is rare, so all of it is escaped.
-    return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
+    return one_line(text) if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
 
 
 def _text(events: Sequence[Event]) -> str:
