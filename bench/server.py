@@ -49,8 +49,7 @@ def run(bench: Bench) -> None:
             _burst(bench, world)
             _replay(bench, world)
             _first(bench, world)
-        for parser in dict.fromkeys((implementation, "h11")):
-            _idle(bench, parser)
+        _idle(bench, implementation)
         _stuck(bench, implementation)
 
 
@@ -167,9 +166,9 @@ def _live(bench: Bench, world: World) -> None:
 
 
 def _burst(bench: Bench, world: World) -> None:
-    clients, rounds = 100, bench.pick(5, 1)
+    clients, rounds = 100, bench.pick(3, 1)
     counts = {name: bench.pick(2_000, 100) for name in ("journal", "journal, one", "send", "queues", "memory")}
-    counts |= {name: bench.pick(300, 50) for name in ("redis", "rows")}
+    counts |= {name: bench.pick(200, 50) for name in ("redis", "rows")}
     names = _ways(world, "journal", "journal, one", "send", "queues", "memory", "rows")
     names += ["redis"] if world.about["redis"] else []
     lost = dict.fromkeys(names, 0.0)
@@ -215,7 +214,7 @@ def _check(name: str, found: dict[str, float], count: int, clients: int) -> None
 
 
 def _replay(bench: Bench, world: World) -> None:
-    count, rounds = bench.pick(100_000, 5_000), bench.pick(7, 1)
+    count, rounds = bench.pick(100_000, 5_000), bench.pick(5, 1)
     run_id = world.serve("store", count=count)
     paths = {
         "this server, ?merge=1": f"/runs/{run_id}/events?merge=1",
@@ -292,7 +291,7 @@ def _first(bench: Bench, world: World) -> None:
 
 
 def _idle(bench: Bench, implementation: str) -> None:
-    warm, more, rest = 100, bench.pick(1_000, 100), bench.pick(5.0, 1.0)
+    warm, more, rest = 100, bench.pick(1_000, 100), bench.pick(3.0, 1.0)
     kinds = ("Starlette alone", "a stream of a run each", "a stream of a thread each")
     rows, alone = [], 0.0
     for kind in kinds:
@@ -311,8 +310,8 @@ def _idle(bench: Bench, implementation: str) -> None:
         if kind != kinds[0]:
             for name in ("threads", "databases", "timers"):
                 few = (middle[name] - before[name]) / more
-                bench.at_most(f"server, idle ({implementation}), {kind}: {name} each", few, 0.01, three)
-            name = f"server, idle ({implementation}), {kind}: bytes each"
+                bench.at_most(f"server, idle, {kind}: {name} each", few, 0.01, three)
+            name = f"server, idle, {kind}: bytes each"
             target = bench.at_most(name, each, _IDLE, size)
         rows.append([kind, size(each), size(each - alone), *counts, seconds(busy), target])
         bench.progress("server, idle", len(rows), len(kinds))
