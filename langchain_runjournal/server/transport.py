@@ -93,7 +93,7 @@ class EventStream(Response):
     """The response that sends a stream.
 
     `on_end`: called once, when the connection is over. `on_abandoned`: called when the stream has said that the owner of
-    its run is dead.
+    a run is dead.
     """
 
     media_type = None
@@ -131,14 +131,16 @@ class EventStream(Response):
                 await connection.run(partial(self._send_all, source))
         finally:
             self._on_end()
-            if source is not None and source.is_abandoned:
-                self._on_abandoned()
 
     async def _send_all(self, source: Source, put: Send) -> None:
         await put({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with aclosing(encoded(source, self._timing, ids=self._ids)) as chunks:
+            was_abandoned = False
             async for chunk in chunks:
                 await put({"type": "http.response.body", "body": chunk, "more_body": True})
+                if source.is_abandoned and not was_abandoned:
+                    self._on_abandoned()
+                was_abandoned = source.is_abandoned
         await put({"type": "http.response.body", "body": b"", "more_body": False})
 
 
