@@ -93,6 +93,7 @@ notebooks: $(READY)  ## run the notebooks of examples/ again, and save their out
 	$(BIN)/python examples/_execute.py
 
 bench: $(READY)  ## figures, side by side in one run, against the targets
+	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m bench
 
 peers: $(READY)  ## the test suites of LangGraph and LangChain, bare and with the journal under them; several minutes

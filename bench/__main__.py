@@ -32,6 +32,7 @@ SECTIONS = (
     "postgres",
     "redis",
     "machines",
+    "server",
 )
 
 

@@ -59,15 +59,19 @@ class Bench:
 
     def interleave(self, what: str, contenders: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, Sample]:
         """Measure every contender equally often, in a new order each time, so that slow minutes affect all of them."""
+        return {name: Sample(found) for name, found in self.rounds(what, contenders, repetitions).items()}
+
+    def rounds(self, what: str, contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+        """Do what `interleave` does. Return the values in the order of the rounds, so that they can be compared in pairs."""
         values: dict[str, list[float]] = {name: [] for name in contenders}
-        for done in range(repetitions):
+        for done in range(rounds):
             order = list(contenders)
             self.random.shuffle(order)
             for name in order:
                 values[name].append(contenders[name]())
             self.noise.sample()
-            self.progress(what, done + 1, repetitions)
-        return {name: Sample(found) for name, found in values.items()}
+            self.progress(what, done + 1, rounds)
+        return values
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Report the progress on stderr, every few seconds."""

@@ -139,7 +139,7 @@ async def afollow(
         waiter.stop_listening(core, replay.run_id)
 
 
-class _Listener:
+class Listener:
     """The base of the sleepers. A sleeper listens to the buffer of its run if this process writes the run.
 
     Otherwise it listens to the writer thread, which watches the store.
@@ -152,25 +152,28 @@ class _Listener:
     """Whether a run may have begun on the thread that the follower follows (see `thread_watch`)."""
 
     def wake(self) -> None:
+        """Wake the follower, from any thread, without waiting."""
         raise AssertionError("each kind of listener says how it is woken")
 
     def listen(self, core: JournalCore, run_id: str) -> None:
+        """Be woken once, when the run has something new."""
         buffer = core.appender.buffers.get(run_id)
         if buffer is None or buffer.shut:
             core.duties.listeners[self] = run_id
             if core.writer.appender.asleep:
                 core.bell.ring()
-        elif self not in buffer.waiters:
-            buffer.waiters.append(self)
+        else:
+            buffer.waiters[self] = None
 
     def stop_listening(self, core: JournalCore, run_id: str) -> None:
+        """Be woken no more."""
         core.duties.listeners.pop(self, None)
         buffer = core.appender.buffers.get(run_id)
-        if buffer is not None and self in buffer.waiters:
-            buffer.waiters.remove(self)
+        if buffer is not None:
+            buffer.waiters.pop(self, None)
 
 
-class Sleeper(_Listener):
+class Sleeper(Listener):
     """A listener that blocks its thread while it sleeps."""
 
     def __init__(self) -> None:
@@ -185,7 +188,7 @@ class Sleeper(_Listener):
         return self._bell.wait(-1 if longest is None else longest)
 
 
-class LoopSleeper(_Listener):
+class LoopSleeper(Listener):
     """A listener that awaits on its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, duties: Duties) -> None:

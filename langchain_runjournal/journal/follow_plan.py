@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import EventsMissing
 from ..events import Event
+
+_SEQ = attrgetter("seq")
+_KIND = attrgetter("kind")
 
 
 class Page(NamedTuple):
@@ -29,6 +33,8 @@ class Page(NamedTuple):
     that is not known."""
     is_last: bool = False
     """Whether the run had no more events when `events` were read."""
+    is_plain: bool = False
+    """Whether `events` is a list without gaps, and no event changes the state of the run; so not each reader must look."""
 
 
 class Step(Enum):
@@ -53,6 +59,12 @@ class Replay:
 
     def accept(self, page: Page) -> list[Event]:
         """Return the new events of the page, in order. Raise `EventsMissing` at a gap, which must not pass unnoticed."""
+        if page.events and self._is_next(page):
+            self.after = page.events[-1].seq
+            self.was_live = self.was_live or page.ended is False
+            if page.is_last and self.was_live:
+                self.step = Step.WAIT
+            return page.events if isinstance(page.events, list) else list(page.events)
         fresh = []
         for event in page.events:
             if event.seq <= self.after:
@@ -71,6 +83,23 @@ class Replay:
         elif page.is_last and self.was_live:
             self.step = Step.WAIT
         return fresh
+
+    def would_wait(self, page: Page) -> bool:
+        """Return whether the follower has to wait again after this page of plain events."""
+        return page.is_plain and page.is_last and page.ended is False and page.events[0].seq == self.after + 1
+
+    def passed(self, page: Page) -> bool:
+        """Note that the follower has this page, for which `would_wait` was true. Return True."""
+        self.after, self.was_live = page.events[-1].seq, True
+        return True
+
+    def _is_next(self, page: Page) -> bool:
+        """Return whether these are the next events, without a gap and without the end of the run: nearly every page."""
+        events = page.events
+        if page.is_plain:
+            return events[0].seq == self.after + 1
+        expected = range(self.after + 1, self.after + 1 + len(events))
+        return list(map(_SEQ, events)) == list(expected) and "run.end" not in set(map(_KIND, events))
 
     def woken(self) -> None:
         """Read again, because a wake-up came, or because the wait was long enough."""

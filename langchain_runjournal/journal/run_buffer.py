@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import deque
 from typing import Final, Protocol, cast
 
 from ..common import strict_json as _json
@@ -82,7 +81,8 @@ class RunBuffer:
         self.file: SpoolFile | None = None
         self.spool_call: str | None = None
         self.stop: str | None = None
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: dict[Waiter, None] = {}
+        """The followers to wake; a dict, because each of them comes and goes with each event."""
         # Shared by the writer, which removes events from the beginning, and followers, which read. An append takes it only
         # after an exception (`heal`).
         self.tail_lock = threading.Lock()
@@ -114,7 +114,11 @@ class RunBuffer:
     def wake_waiters(self) -> None:
         """Wake the followers of the run."""
         while self.waiters:
-            self.waiters.popleft().wake()
+            try:
+                waiter, _ = self.waiters.popitem()
+            except KeyError:
+                return  # the last one has just left, on its own thread
+            waiter.wake()
 
     def heal(self) -> None:
         """Make all attributes agree with `pend` again, after an exception (`KeyboardInterrupt`) interrupted an append."""

@@ -14,8 +14,8 @@ from ..common.arguments import count, text, thread
 from ..errors import InvalidArgument, RunNotFound
 from ..events import Event, Run, RunStatus
 from ..stores import Begun
-from .follow import LoopSleeper, Sleeper, as_appended, find, longest_sleep, look, look_here
-from .follow_plan import Replay
+from .follow import Listener, LoopSleeper, Sleeper, as_appended, find, longest_sleep, look, look_here
+from .follow_plan import Page, Replay
 from .thread_follow_plan import Cursor, Leave, ThreadReplay, ThreadStep, is_past_beginning, may_leave, was_over
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _PAUSED: Final = 30.0
 """The seconds between two looks at a run that waits for a human, if no wake-up comes."""
 
 _Look = Callable[[], "list[Event]"]
+_LookHere = Callable[["JournalCore", str, int], "Page | None"]
 
 
 def replay_of(thread_id: object, after: object, url: str) -> ThreadReplay:
@@ -92,7 +93,7 @@ async def afollow_thread(
 class Listening:
     """What wakes one follower: the run that it follows, and its thread."""
 
-    def __init__(self, core: JournalCore, plan: ThreadReplay, waiter: Sleeper | LoopSleeper) -> None:
+    def __init__(self, core: JournalCore, plan: ThreadReplay, waiter: Listener) -> None:
         self._core, self._plan, self._waiter = core, plan, waiter
         self._run_id: str | None = None
 
@@ -138,16 +139,16 @@ def patience_of(core: JournalCore, plan: ThreadReplay) -> float | None:
     return _PAUSED if plan.is_paused else longest_sleep(core)
 
 
-def look_at_thread_here(core: JournalCore, plan: ThreadReplay) -> list[Event] | None:
+def look_at_thread_here(core: JournalCore, plan: ThreadReplay, look_here: _LookHere = look_here) -> list[Event] | None:
     """Do the next step if memory suffices for it: reading a run on which this process works. Return its events, or None."""
     if plan.step is ThreadStep.WAIT:
         return []
     if plan.step is not ThreadStep.READ or plan.replay is None:
         return None
     page = look_here(core, plan.replay.run_id, plan.replay.after)
-    if page is None or not (page.events or _is_ours(core, plan.replay.run_id)):
+    if page is None or not (page.events or is_ours(core, plan.replay.run_id)):
         return None
-    return plan.accept(page, is_ours=_is_ours(core, plan.replay.run_id))
+    return plan.accept(page, is_ours=is_ours(core, plan.replay.run_id))
 
 
 def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> list[Event]:
@@ -166,13 +167,13 @@ def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> lis
                 _check(core, plan, replay)
             else:
                 page = look(core, replay.run_id, replay.after, doubtful=doubtful, was_live=replay.was_live)
-                return plan.accept(page, is_ours=_is_ours(core, replay.run_id))
+                return plan.accept(page, is_ours=is_ours(core, replay.run_id))
         except RunNotFound:
             plan.leave()
     return []
 
 
-def _is_ours(core: JournalCore, run_id: str) -> bool:
+def is_ours(core: JournalCore, run_id: str) -> bool:
     """Return whether this process is at work on a run."""
     buffer = core.appender.buffers.get(run_id)
     return buffer is not None and not (buffer.shut or buffer.ended or buffer.paused)

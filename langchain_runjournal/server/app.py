@@ -23,7 +23,7 @@ from .openapi import document
 from .problems import Problem, problem_of, respond_http
 from .requests import Limits
 from .service import Service
-from .transport import ABORT, Timing, aborter
+from .transport import ABORT, SEND, Timing, aborter
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -53,6 +53,7 @@ class ServerApplication(Starlette):
         if scope["type"] == "http":
             # Middleware hides the connection behind functions, so look at it here.
             scope.setdefault(ABORT, aborter(send))
+            scope.setdefault(SEND, send)
         await super().__call__(scope, receive, send)
 
 

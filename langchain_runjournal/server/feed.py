@@ -10,24 +10,58 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
 from ..journal.core import core_of
 from ..journal.follow_pages import afollow_pages
 from .cursor import Place
-from .dialects import Control, Dialect
-from .dialects.native import merged
-from .frames import Frame, control, number
+from .dialects import BlockProjector, Control, Dialect
+from .frames import Frame, FrameBlock, control, number
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
 
+_KIND: Final = attrgetter("kind")
+_LARGE: Final = 256
+"""The most events of a block that is kept: a longer page is one that few readers get."""
+_KEPT: Final = 64
 Batch = Sequence[Frame]
 """Frames that are sent together. An empty batch says that there is nothing to send now."""
+
+
+class Blocks:
+    """The last few small blocks of frames, for the readers of one run that get the same page: each page is encoded once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, type, bool], tuple[Sequence[Event], FrameBlock]] = {}
+        """By the identity of a page, which is kept so that no other list gets that identity."""
+        self._last: tuple[Sequence[Event], bool, type, FrameBlock] | None = None
+
+    def of(self, projector: BlockProjector, events: Sequence[Event], *, merge: bool) -> FrameBlock:
+        """Return the frames of a page."""
+        last = self._last
+        if last is not None and last[0] is events and last[1] is merge and last[2] is type(projector):
+            return last[3]
+        block = self._of(projector, events, merge)
+        self._last = (events, merge, type(projector), block) if len(events) <= _LARGE else None
+        return block
+
+    def _of(self, projector: BlockProjector, events: Sequence[Event], merge: bool) -> FrameBlock:
+        key = id(events), type(projector), merge
+        found = self._found.get(key)
+        if found is not None and found[0] is events:
+            return found[1]
+        block = projector.block(events, merge=merge)
+        if len(events) <= _LARGE:
+            self._found[key] = events, block
+            if len(self._found) > _KEPT:
+                del self._found[next(iter(self._found))]
+        return block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +73,20 @@ class View:
     """Whether adjacent deltas of a call become one frame. A dialect that folds ignores this."""
     tick: float = 5.0
     """The seconds without news after which a feed yields an empty batch."""
+    blocks: Blocks = field(default_factory=Blocks)
+    """What the readers of one application share."""
+
+
+class Direct(Protocol):
+    """A connection that takes frames at once, while it has nothing else to send."""
+
+    def is_ready(self) -> bool:
+        """Return whether frames may be written now, without waiting for the reader."""
+        ...
+
+    def write(self, body: bytes) -> None:
+        """Write the bytes of whole frames."""
+        ...
 
 
 class RunFrames:
@@ -51,24 +99,44 @@ class RunFrames:
         self.is_paused = run.status == RunStatus.PAUSED and place.is_tip
         self.is_over = run.ended and place.is_tip
         self._place = place
-        self._merges = view.merge and not view.dialect.folds
+        self._view = view
         self._projector = view.dialect.projector(run)
+        self._by_blocks = self._projector if isinstance(self._projector, BlockProjector) else None
 
     def control(self, what: Control, detail: str | None = None) -> Batch:
         """Return the frames of a control."""
         return control(self._projector.control(what, detail))
 
-    def of(self, events: Sequence[Event]) -> list[Frame]:
+    def of(self, events: Sequence[Event]) -> Batch:
         """Return the frames of events that the reader does not have."""
-        fresh = [event for event in events if event.seq > self.last]
+        fresh = events if not events or events[0].seq > self.last else [one for one in events if one.seq > self.last]
         if not fresh:
-            return []
+            return ()
         self.last = fresh[-1].seq
-        marks = [event.kind for event in fresh if event.kind in ("run.pause", "run.end")]
+        marks = [kind for kind in map(_KIND, fresh) if kind == "run.pause" or kind == "run.end"]
         if marks:
             self.is_paused, self.is_over = marks[-1] == "run.pause", marks[-1] == "run.end"
+        if self._by_blocks is None:
+            return self._folded(fresh)
+        return self._view.blocks.of(self._by_blocks, fresh, merge=self._view.merge)
+
+    def give(self, events: Sequence[Event], direct: Direct | None) -> bool:
+        """Write the frames of a page of plain events to a connection that is ready. Return whether that was done.
+
+        A dialect that folds may fail, so it takes the longer way.
+        """
+        first = events[0]
+        if direct is None or self._by_blocks is None or first.run_id != self.run_id or first.seq <= self.last:
+            return False
+        if not direct.is_ready():
+            return False
+        direct.write(self._view.blocks.of(self._by_blocks, events, merge=self._view.merge).encode())
+        self.last = events[-1].seq
+        return True
+
+    def _folded(self, fresh: Sequence[Event]) -> list[Frame]:
         found: list[Frame] = []
-        for event in merged(fresh) if self._merges else fresh:
+        for event in fresh:
             # A folding projector sees all events, also those whose frames the reader has.
             frames = number(event.run_id, event.seq, self._projector.event(event))
             if event.seq == self._place.after + 1:
@@ -109,6 +177,8 @@ class RunFeed:
         self._view = view
         self._frames = RunFrames(run, place, view)
         self._owner = OwnerWatch(journal, view.tick)
+        self.direct: Direct | None = None
+        """The connection to which live events are written directly, if it can do that."""
 
     @property
     def is_abandoned(self) -> bool:
@@ -128,7 +198,7 @@ class RunFeed:
 
     async def _follow(self) -> AsyncGenerator[Batch, None]:
         frames = self._frames
-        pages = afollow_pages(self._journal, frames.run_id, frames.last, self._view.tick)
+        pages = afollow_pages(self._journal, frames.run_id, frames.last, self._view.tick, self._give)
         async with aclosing(pages):
             async for events in pages:
                 if events:
@@ -146,6 +216,9 @@ class RunFeed:
                     return
         if over := frames.control("over"):
             yield over
+
+    def _give(self, events: Sequence[Event]) -> bool:
+        return self._frames.give(events, self.direct)
 
 
 def owner_is_gone(journal: RunJournal, run_id: str) -> bool:

@@ -6,6 +6,7 @@ Rule: an event becomes 0 or more frames. The last frame of an event has the id `
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -24,7 +25,9 @@ _LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 def one_line(json_text: str) -> str:
     """Return a JSON text without characters that some clients, but not server-sent events, take for the end of a line."""
-    return json_text if json_text.isascii() else json_text.translate(_LINE_ENDS)
+    if json_text.isascii() or not ("\x85" in json_text or "\u2028" in json_text or "\u2029" in json_text):
+        return json_text
+    return json_text.translate(_LINE_ENDS)
 
 
 class Payload(NamedTuple):
@@ -52,6 +55,23 @@ class Frame(NamedTuple):
     def encode(self) -> bytes:
         """Return the bytes of the frame."""
         return self.text().encode()
+
+
+class FrameBlock(Sequence[Frame]):
+    """Frames that are encoded together, faster than one by one, and once for all readers."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def encode(self) -> bytes:
+        """Return the bytes of all frames: those that `Frame.encode` returns."""
+
+
+def encoded(frames: Sequence[Frame], *, ids: bool) -> bytes:
+    """Return the bytes of frames, with their ids or without."""
+    if ids:
+        return frames.encode() if isinstance(frames, FrameBlock) else "".join([frame.text() for frame in frames]).encode()
+    return "".join([frame.text(ids=False) for frame in frames]).encode()
 
 
 @lru_cache(1_000)

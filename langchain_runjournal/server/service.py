@@ -22,7 +22,7 @@ from ..journal.core import core_of
 from ..settle.attach import attach, check_graph, handlers_of
 from .access import Access, Action
 from .dialects import Dialect
-from .feed import RunFeed, View
+from .feed import Blocks, RunFeed, View
 from .opening import open_run, open_thread
 from .problems import Problem, not_found
 from .requests import Limits, identifier
@@ -86,6 +86,7 @@ class Service:
         self.configurable = frozenset(configurable)
         self.titles = Cache()
         self.origins = Cache()
+        self.blocks = Blocks()
         self.open_streams = 0
         self.starting: dict[str, asyncio.Future[None]] = {}
         """The starts that are under way, by the run id that the client chose."""
@@ -173,7 +174,7 @@ class Service:
         return await self._stream(open_thread(self.journal, thread_id, cursor, self._view(dialect, merge)), dialect)
 
     def _view(self, dialect: Dialect, merge: bool) -> View:
-        return View(dialect=dialect, merge=merge, tick=self.timing.heartbeat)
+        return View(dialect=dialect, merge=merge, tick=self.timing.heartbeat, blocks=self.blocks)
 
     async def _stream(self, opening: Awaitable[RunFeed | ThreadFeed | None], dialect: Dialect) -> Response:
         if self.open_streams >= self.limits.streams:

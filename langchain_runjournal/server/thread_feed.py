@@ -13,7 +13,7 @@ from ..errors import RunNotFound
 from ..events import Run
 from ..journal.follow_pages import Page, afollow_thread_pages
 from .cursor import Place
-from .feed import Batch, OwnerWatch, RunFrames, View
+from .feed import Batch, Direct, OwnerWatch, RunFrames, View
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -31,6 +31,8 @@ class ThreadFeed:
         self._place = place
         self._frames = RunFrames(run or Run(run_id="", thread_id=thread_id), place, view)
         self._owner = OwnerWatch(journal, view.tick)
+        self.direct: Direct | None = None
+        """The connection to which live events are written directly, if it can do that."""
 
     @property
     def is_abandoned(self) -> bool:
@@ -42,7 +44,8 @@ class ThreadFeed:
         if self._place.reset is not None:
             yield self._frames.control("reset", self._place.reset)
         after = None if self._first is None else (self._first.run_id, self._frames.last)
-        async with aclosing(afollow_thread_pages(self._journal, self._thread_id, after, self._view.tick)) as pages:
+        pages = afollow_thread_pages(self._journal, self._thread_id, after, self._view.tick, self._give)
+        async with aclosing(pages):
             async for events in pages:
                 if events:
                     if frames := await self._of_page(events):
@@ -53,6 +56,9 @@ class ThreadFeed:
                 if run_id and not self._frames.is_over and await self._owner.look(run_id, is_paused=self._frames.is_paused):
                     yield self._frames.control("interrupted")
 
+    def _give(self, events: Page) -> bool:
+        return self._frames.give(events, self.direct)
+
     async def _of_page(self, events: Page) -> Batch:
         if events[0].run_id != self._frames.run_id:
             try:
@@ -62,4 +68,5 @@ class ThreadFeed:
             self._frames = RunFrames(run, Place(), self._view)
             self._owner = OwnerWatch(self._journal, self._view.tick)
         frames = self._frames.of(events)
-        return [*frames, *self._frames.control("over")] if self._frames.is_over else frames
+        over = self._frames.control("over") if self._frames.is_over else ()
+        return [*frames, *over] if over else frames

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import Response
 
-from .feed import Batch
+from ..common.alarms import alarms
+from . import frames
+from .feed import Batch, Direct
 from .frames import HEARTBEAT, RETRY
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ _ABORT_NOW: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: the system drops what was not sent, and resets the connection."""
 ABORT: Final = "langchain_runjournal.abort"
 """The key in the scope of a request under which the application keeps the function that aborts its connection."""
+SEND: Final = "langchain_runjournal.send"
+"""The key under which it keeps the `send` of the server: middleware of Starlette that wraps it only looks at the start of a
+response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,9 @@ class Source(Protocol):
         """Whether the owner of the run is dead, and no process has settled the run yet."""
         ...
 
+    direct: Direct | None
+    """The connection to which the source may write while it yields nothing."""
+
     def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield the batches, and an empty one at least once in each heartbeat."""
         ...
@@ -80,7 +88,7 @@ async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncG
             now = time.monotonic()
             if batch:
                 sent = now
-                yield "".join([frame.text(ids=ids) for frame in batch]).encode()
+                yield frames.encoded(batch, ids=ids)
             elif now - sent >= timing.heartbeat * 0.9:
                 sent = now
                 yield HEARTBEAT
@@ -124,7 +132,10 @@ class EventStream(Response):
             if source is None or scope["method"] == "HEAD":
                 await super().__call__(scope, receive, send)
             else:
-                await _Connection(scope, receive, send, self._timing).run(partial(self._send_all, source))
+                connection = _Connection(scope, receive, send, self._timing)
+                if self._ids:
+                    source.direct = direct_writer(scope.get(SEND, send))
+                await connection.run(partial(self._send_all, source))
         finally:
             self._on_end()
 
@@ -151,14 +162,13 @@ class _Connection:
         self._writing_since: float | None = None
         self._is_stuck = False
         self._writer: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, send_all: Callable[[Send], Coroutine[Any, Any, None]]) -> None:
         """Send until the stream ends or the reader leaves. Abort the connection if neither is so."""
         loop = asyncio.get_running_loop()
         self._writer = loop.create_task(send_all(self._put))
         watcher = loop.create_task(self._wait_until_left())
-        self._timer = loop.call_later(self._timing.write, self._check_write, loop)
+        self._alarm = alarms().set(self._timing.write, self._check_write)
         try:
             await asyncio.wait({self._writer, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if self._writer.done() and not self._writer.cancelled():
@@ -173,7 +183,7 @@ class _Connection:
             self._abort()
             raise
         finally:
-            self._timer.cancel()
+            alarms().cancel(self._alarm, self._check_write)
             for task in (self._writer, watcher):
                 task.cancel()
             await asyncio.gather(self._writer, watcher, return_exceptions=True)
@@ -187,7 +197,7 @@ class _Connection:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    def _check_write(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_write(self) -> None:
         """End a connection whose write takes too long. Look again when the present one would."""
         now = time.monotonic()
         left = self._timing.write - (0.0 if self._writing_since is None else now - self._writing_since)
@@ -195,7 +205,42 @@ class _Connection:
             self._is_stuck = True
             self._writer.cancel()
         else:
-            self._timer = loop.call_later(left, self._check_write, loop)
+            # Not after each write, but as often as one may take: an alarm per delay is shared by all connections.
+            self._alarm = alarms().set(self._timing.write if self._writing_since is None else left, self._check_write)
+
+
+class _DirectWriter:
+    """Writes to a connection of uvicorn from any callback of the event loop, without a turn of the task that serves it.
+
+    `send` of uvicorn waits only while too many bytes are left to be sent. While none are, it returns at once.
+    """
+
+    def __init__(self, send: Send, transport: asyncio.WriteTransport) -> None:
+        self._send = send
+        self._transport = transport
+
+    def is_ready(self) -> bool:
+        """Return whether all bytes so far were handed to the system."""
+        return self._transport.get_write_buffer_size() == 0 and not self._transport.is_closing()
+
+    def write(self, body: bytes) -> None:
+        """Write the bytes of whole frames."""
+        sending: Any = self._send({"type": "http.response.body", "body": body, "more_body": True})
+        try:
+            sending.send(None)
+        except StopIteration:
+            return
+        sending.close()
+        raise ConnectionAbortedError("the server has not taken frames at once, although it had nothing else to send")
+
+
+def direct_writer(send: Send) -> Direct | None:
+    """Return what writes directly to the connection of a request; None if its server is not known to allow that."""
+    cycle = getattr(send, "__self__", None)
+    transport = getattr(cycle, "transport", None)
+    if not type(cycle).__module__.startswith("uvicorn.") or not isinstance(transport, asyncio.WriteTransport):
+        return None
+    return _DirectWriter(send, transport)
 
 
 def aborter(send: Send) -> Callable[[], bool]:

@@ -9,9 +9,9 @@ from typing import Final
 
 from .ai_sdk import AI_SDK
 from .native import NATIVE
-from .protocol import Control, Dialect, Payload, Projector
+from .protocol import BlockProjector, Control, Dialect, Payload, Projector
 
-__all__ = ["DIALECTS", "Control", "Dialect", "Payload", "Projector"]
+__all__ = ["DIALECTS", "BlockProjector", "Control", "Dialect", "Payload", "Projector"]
 
 DIALECTS: Final[dict[str, Dialect]] = {NATIVE.name: NATIVE, AI_SDK.name: AI_SDK}
 """The dialects by name."""

@@ -6,18 +6,25 @@ Controls have the event names `reset` and `interrupted`, and no id.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import groupby
+from json.encoder import encode_basestring
+from operator import attrgetter
+from typing import Any, Final, overload
 
 from ...common import strict_json
+from ...common.text import is_utf8
 from ...events import DELTA, Event, Run
 from ...events.encoding import encode_text
-from ..frames import Payload, one_line
+from ..frames import Frame, FrameBlock, Payload, one_line, run_name
 from .protocol import Control
 
 _JOINED: Final = ("text", "thinking", "reasoning", "args", "json")
 """The keys of deltas whose texts LangChain joins."""
+_CALL: Final = attrgetter("call_id")
+_BARE: Final = attrgetter("bare")
 
 
 class NativeProjector:
@@ -25,16 +32,14 @@ class NativeProjector:
 
     def __init__(self, run: Run) -> None:
         self._run_id = run.run_id
-        self._run_json = encode_text(run.run_id)
 
     def event(self, event: Event) -> Sequence[Payload]:
         """Return the event as a frame."""
-        if isinstance(event.bare, str) and isinstance(event.call_id, str):
-            # A token, nearly every event: written by hand, which takes a fifth of the time.
-            about = f'"seq":{event.seq},"kind":"{event.kind}","at":{event.at!r},"call_id":{encode_text(event.call_id)}'
-            text = f'{{"run_id":{self._run_json},{about},"data":{{"text":{encode_text(event.bare)}}}}}'
-            return (Payload(one_line(text)),)
-        return (Payload(one_line(strict_json.dumps(event.to_dict()))),)
+        return (Payload(_json_of(event)),)
+
+    def block(self, events: Sequence[Event], *, merge: bool) -> NativeBlock:
+        """Return the frames of events; with `merge`, one frame for adjacent deltas of a call."""
+        return NativeBlock(merged(events) if merge else events)
 
     def control(self, what: Control, detail: str | None = None) -> Sequence[Payload]:
         """Return a frame for what no event says. That a run is over, or waits for a human, its events say."""
@@ -68,12 +73,77 @@ class Native:
 NATIVE: Final = Native()
 
 
-def merged(events: Iterable[Event]) -> list[Event]:
+class NativeBlock(FrameBlock):
+    """The frames of events of one run."""
+
+    __slots__ = ("_bytes", "_events")
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+        self._bytes: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @overload
+    def __getitem__(self, at: int) -> Frame: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Frame]: ...
+    def __getitem__(self, at: int | slice) -> Frame | Sequence[Frame]:
+        return [_frame(event) for event in self._events[at]] if isinstance(at, slice) else _frame(self._events[at])
+
+    def encode(self) -> bytes:
+        """Return the bytes of all frames."""
+        if self._bytes is None:
+            try:
+                self._bytes = one_line(_text(self._events)).encode()
+            except UnicodeEncodeError:  # half of a surrogate pair, which `_frame` escapes
+                self._bytes = b"".join([frame.encode() for frame in self])
+        return self._bytes
+
+
+def _frame(event: Event) -> Frame:
+    return Frame(f"{run_name(event.run_id)}:{event.seq}", None, _json_of(event))
+
+
+def _json_of(event: Event) -> str:
+    if isinstance(event.bare, str) and isinstance(event.call_id, str):
+        # A token, nearly every event: written by hand, which takes a fifth of the time.
+        about = f'"seq":{event.seq},"kind":"{event.kind}","at":{event.at!r},"call_id":{encode_text(event.call_id)}'
+        return one_line(f'{{"run_id":{encode_text(event.run_id)},{about},"data":{{"text":{encode_text(event.bare)}}}}}')
+    text = strict_json.dumps(event.to_dict())
+    # Half of a surrogate pair, which a cut stream can deliver, has no UTF-8: it is rare, so all of it is escaped.
+    return one_line(text) if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def _text(events: Sequence[Event]) -> str:
+    """Return the frames of events as text. A delta that is plain text, as nearly every event is, takes no JSON encoder."""
+    if not events:
+        return ""
+    run_id, quoted = events[0].run_id, encode_basestring
+    name = f"id: {run_name(run_id)}:"
+    seq_of, at_of = f'\ndata: {{"run_id":{quoted(run_id)},"seq":', f',"kind":"{DELTA}","at":'
+    parts: list[str] = []
+    for call_id, several in groupby(events, _CALL):
+        about = f',"call_id":{"null" if call_id is None else quoted(call_id)},"data":{{"text":'
+        parts += [
+            f"{name}{(seq := event.seq)}{seq_of}{seq}{at_of}{event.at!r}{about}{quoted(value)}}}}}\n\n"
+            if type(value := event.bare) is str
+            else f"{name}{event.seq}\ndata: {_json_of(event)}\n\n"
+            for event in several
+        ]
+    return "".join(parts)
+
+
+def merged(events: Sequence[Event]) -> list[Event]:
     """Return the events with adjacent deltas of a call as one, which has the seq and the time of the last.
 
     The text of such a delta is their joined text. Only deltas are merged whose joined text means the same: plain text, or
     text of one content block, or arguments of one tool call.
     """
+    if len(events) > 1 and set(map(type, map(_BARE, events))) == {str} and len(set(map(_CALL, events))) == 1:
+        # Nearly every page of a long run is the plain text of one call.
+        return [_joined(events[-1], (events[-1].call_id, "text", None), list(map(_BARE, events)))]
     found: list[Event] = []
     texts: list[str] = []
     kept: tuple[str | None, str, Any] | None = None

@@ -7,12 +7,12 @@ reader has already are left out afterwards: so a stream that goes on differs in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from ...events import Event, Run
-from ..frames import Payload
+from ..frames import FrameBlock, Payload
 
-__all__ = ["Control", "Dialect", "Payload", "Projector"]
+__all__ = ["BlockProjector", "Control", "Dialect", "Payload", "Projector"]
 
 Control = Literal["reset", "interrupted", "over", "paused"]
 """What a stream says beside the events: begin again, since the cursor cannot be used; the owner of the run is dead, and no
@@ -28,6 +28,15 @@ class Projector(Protocol):
 
     def control(self, what: Control, detail: str | None = None) -> Sequence[Payload]:
         """Return the frames of a control, which get no ids. `detail`: of a reset, what is wrong with the cursor."""
+        ...
+
+
+@runtime_checkable
+class BlockProjector(Projector, Protocol):
+    """A projector without a fold, which makes the frames of many events at once."""
+
+    def block(self, events: Sequence[Event], *, merge: bool) -> FrameBlock:
+        """Return the frames of events. `merge`: adjacent deltas of a call may become one frame."""
         ...
 
 
