@@ -42,7 +42,11 @@ class Alarms:
 
     def _ring(self, alarm: Alarm) -> None:
         for ring in self._found.pop(alarm):
-            ring()
+            try:
+                ring()
+            except Exception as exc:  # noqa: BLE001 - the others that wait for this moment must not miss it
+                if (loop := self._loop()) is not None:
+                    loop.call_exception_handler({"message": "an alarm has failed", "exception": exc})
 
 
 _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, Alarms] = WeakKeyDictionary()

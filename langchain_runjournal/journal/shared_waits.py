@@ -79,12 +79,19 @@ class LoopWaits:
         if self._is_due:
             return
         self._is_due = True
-        if threading.get_ident() == self._thread:
-            loop = self._loop()
-            if loop is not None and not loop.is_closed():
-                loop.call_soon(self._plan, loop)
-        else:
+        try:
+            self._schedule()
+        except BaseException:  # a signal handler may raise here, and the next wake-up must not rely on this one
+            self._is_due = False
+            raise
+
+    def _schedule(self) -> None:
+        if threading.get_ident() != self._thread:
             self._duties.give(self._wake_from_outside)
+            return
+        loop = self._loop()
+        if loop is not None and not loop.is_closed():
+            loop.call_soon(self._plan, loop)
 
     def _wake_from_outside(self) -> None:
         loop = self._loop()

@@ -53,7 +53,10 @@ class ServerApplication(Starlette):
         if scope["type"] == "http":
             # Middleware hides the connection behind functions, so look at it here.
             scope.setdefault(ABORT, aborter(send))
-            scope.setdefault(SEND, send)
+            known: object = CORSMiddleware
+            if all(one.cls == known for one in self.user_middleware):
+                # Other middleware may change the body, which a direct write would pass by.
+                scope.setdefault(SEND, send)
         await super().__call__(scope, receive, send)
 
 

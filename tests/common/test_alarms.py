@@ -15,12 +15,16 @@ class Loop:
     def __init__(self) -> None:
         self.now = 100.0
         self.timers: list[tuple[float, Any, Any]] = []
+        self.failed: list[BaseException] = []
 
     def time(self) -> float:
         return self.now
 
     def call_at(self, when: float, ring: Any, alarm: Any) -> None:
         self.timers.append((when, ring, alarm))
+
+    def call_exception_handler(self, context: Any) -> None:
+        self.failed.append(context["exception"])
 
     def move(self, now: float) -> None:
         self.now = now
@@ -54,6 +58,17 @@ def test_a_cancelled_alarm_does_not_ring() -> None:
     loop.move(110.0)
     found.cancel(alarm, one)  # after it has rung, that changes nothing
     assert rung == ["other"]
+
+
+def test_an_alarm_that_fails_does_not_keep_the_others_from_ringing() -> None:
+    loop: Any = Loop()
+    found, rung = Alarms(loop), []
+    found.set(1.0, lambda: rung.append("one"))
+    found.set(1.0, lambda: rung.append(1 // 0))
+    found.set(1.0, lambda: rung.append("other"))
+    loop.move(110.0)
+    assert sorted(rung) == ["one", "other"]
+    assert [type(one) for one in loop.failed] == [ZeroDivisionError]
 
 
 def test_each_loop_has_its_own() -> None:

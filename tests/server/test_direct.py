@@ -55,12 +55,12 @@ class Client:
         self._writer.close()
 
 
-def start() -> Event:
-    return Event(run_id="r", kind="run.start", data={"thread_id": "t"})
+def start(run_id: str = "r") -> Event:
+    return Event(run_id=run_id, kind="run.start", data={"thread_id": "t"})
 
 
-def word(text: str) -> Event:
-    return Event(run_id="r", kind="llm.ai.delta", call_id="c", data={"text": text})
+def word(text: str, run_id: str = "r") -> Event:
+    return Event(run_id=run_id, kind="llm.ai.delta", call_id="c", data={"text": text})
 
 
 def test_live_readers_get_what_a_replay_gets(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,3 +133,39 @@ def test_a_reader_that_is_written_to_can_leave(journal: RunJournal, path: str) -
             staying.leave()
 
     asyncio.run(main())
+
+
+class Shout:
+    """Middleware that changes the body of each response."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def shout(message: Any) -> None:
+            await send({**message, "body": message["body"].upper()} if message.get("body") else message)
+
+        await self._app(scope, receive, shout)
+
+
+@HOW
+def test_middleware_that_changes_the_body_sees_all_of_it(journal: RunJournal, path: str) -> None:
+    """Inside the application and around it."""
+
+    async def main(app: Any, run_id: str) -> None:
+        journal.append(start(run_id))
+        await journal.aflush()
+        async with serving(app) as port:
+            client = Client(port)
+            await client.get(path.replace("/r/", f"/{run_id}/"))
+            await client.until(b":1\n")
+            for number in range(20):
+                journal.append(word(f"word {number} ", run_id))
+                await client.until(f"WORD {number} ".encode())
+            client.leave()
+            journal.append(Event(run_id=run_id, kind="run.end", data={"status": "completed"}))
+
+    inside = Served(journal).app
+    inside.add_middleware(Shout)
+    asyncio.run(main(inside, "r1"))
+    asyncio.run(main(Shout(Served(journal).app), "r2"))
