@@ -13,8 +13,9 @@ from urllib.parse import quote
 HEARTBEAT: Final = b": hb\n"
 """A comment line, without a blank line behind it: after a frame with an id, LangGraph's client makes an event of a blank
 line."""
-RETRY: Final = b"retry: 1000\n\n"
-"""The milliseconds after which an `EventSource` reconnects. A client that knows no `retry` ignores the field."""
+RETRY: Final = b"retry: 1000\n"
+"""The milliseconds after which an `EventSource` reconnects. A client that knows no `retry` ignores the field. No blank line
+follows, so the field belongs to the first frame: httpx-sse would make an event without data of a frame that has only this."""
 
 
 class Payload(NamedTuple):
