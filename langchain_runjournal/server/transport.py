@@ -194,12 +194,12 @@ def aborter(send: Send) -> Callable[[], bool]:
     """
 
     def abort() -> bool:
-        transport = getattr(getattr(send, "__self__", None), "transport", None)
-        if not isinstance(transport, asyncio.WriteTransport):
+        # Not `isinstance`: the transports of uvloop are of no class of asyncio.
+        transport: Any = getattr(getattr(send, "__self__", None), "transport", None)
+        if not callable(getattr(transport, "abort", None)):
             return False
-        found = transport.get_extra_info("socket")
         with suppress(OSError, AttributeError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_NOW)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_NOW)
         transport.abort()
         return True
 
