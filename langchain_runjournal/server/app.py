@@ -137,6 +137,8 @@ def _application(service: Service, dialects: Collection[str], cors: Sequence[str
         exception_handlers={HTTPException: respond_http},
         lifespan=lifespan,
     )
+    # The address of a redirect would be made of the `Host` header, which is not checked before.
+    application.router.redirect_slashes = False
     application.state.service = service
     return application
 

@@ -93,7 +93,7 @@ _NATIVE: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]
 }
 """By method and path: the query parameters, and the answers beside those that every path has."""
 _ALWAYS: Final = {"403": "Not for this client.", "404": "Unknown, or hidden.", "422": "Not understood.", "503": "Away."}
-_BODY: Final = {"400": "Not JSON.", "413": "Too large.", "415": "Not sent as JSON."}
+_BODY: Final = {"400": "Not JSON.", "408": "Too slow.", "413": "Too large.", "415": "Not sent as JSON."}
 
 
 def document(table: Mapping[str, Mapping[str, Any]], root_path: str = "") -> dict[str, Any]:
