@@ -182,5 +182,3 @@ def test_the_run_of_a_dead_process(servers: Servers, settled_by: str) -> None:
     assert [tuple(one) for one in [*events, *after]] == other.frames(f"/runs/{run_id}/events")
     run = other.get(f"/runs/{run_id}")
     assert (run["status"], run["cause"], run["settled"]) == ("interrupted", "crash", True)
-
-

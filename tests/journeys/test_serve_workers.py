@@ -39,7 +39,7 @@ def calm() -> Iterator[tuple[str, int]]:
 class Heard:
     """A reader in a thread of its own, and a mark when it has heard something of the run."""
 
-    def __init__(self, client: type[HttpxSse] | type[Curl], url: str) -> None:
+    def __init__(self, client: type[HttpxSse | Curl], url: str) -> None:
         self.heard = threading.Event()
         self.reader = client(url, self._take)
         self._thread = threading.Thread(target=self.reader.follow)
@@ -105,7 +105,7 @@ def test_the_same_start_twice_at_two_workers(servers: Servers) -> None:
 
 @STORES
 @pytest.mark.parametrize("client", [HttpxSse, Curl])
-def test_a_worker_that_shuts_down_aborts_its_streams(servers: Servers, client: type[HttpxSse] | type[Curl]) -> None:
+def test_a_worker_that_shuts_down_aborts_its_streams(servers: Servers, client: type[HttpxSse | Curl]) -> None:
     """S38, P47: the stream is no complete answer, and the client comes back to the other worker by itself."""
     one, other = servers(pace=0.02), servers(pace=0.02)
     run_id, foreign = one.begin("count 5000"), other.begin("count 200", "other")

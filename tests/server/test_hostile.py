@@ -41,7 +41,9 @@ class Site:
         return await fetch(self.app, path, **about)
 
     async def say(self, thread: str, text: str = "hello") -> str:
-        run = (await self.post(f"/threads/{thread}/runs", {"input": {"messages": [{**HUMAN, "content": text}]}})).json["run_id"]
+        run = (await self.post(f"/threads/{thread}/runs", {"input": {"messages": [{**HUMAN, "content": text}]}})).json[
+            "run_id"
+        ]
         await self.over(run)
         return str(run)
 
@@ -62,7 +64,9 @@ def visit(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> Sites:
     def run(what: Callable[[Site], Any], **options: Any) -> None:
         async def main() -> None:
             site = Site(journal, **options)
-            held = (await site.post("/threads/other/runs", {"input": {"messages": [{**HUMAN, "content": "hold"}]}})).json["run_id"]
+            held = (await site.post("/threads/other/runs", {"input": {"messages": [{**HUMAN, "content": "hold"}]}})).json[
+                "run_id"
+            ]
             async with request(site.app, f"/runs/{held}/events") as other:
                 await other.until(lambda: b"Wait" in other.received)
                 await what(site)
@@ -473,7 +477,9 @@ def test_methods(visit: Sites, method: str) -> None:
     visit(check)
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/", "//threads", "/threads/", "/runs", "/threads/a/b/c", "/ai-sdk", "/%2e%2e/", "/\x00"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/", "//threads", "/threads/", "/runs", "/threads/a/b/c", "/ai-sdk", "/%2e%2e/", "/\x00"]
+)
 def test_paths(visit: Sites, path: str) -> None:
     """A path that is not there is 404."""
 
@@ -483,7 +489,9 @@ def test_paths(visit: Sites, path: str) -> None:
     visit(check)
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=", "limit=99999999999", "limit=1.5", "limit=%D9%A1"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=-1", "limit=x", "limit=", "limit=99999999999", "limit=1.5", "limit=%D9%A1"]
+)
 def test_queries(visit: Sites, query: str) -> None:
     """A number that is none is refused."""
 
@@ -521,7 +529,13 @@ def test_a_client_that_leaves_in_its_body(visit: Sites) -> None:
 
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
         about = {"type": "http", "method": "POST", "path": "/threads/t/runs", "query_string": b"", "headers": headers}
-        about |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80), "scheme": "http", "root_path": "", "http_version": "1.1"}
+        about |= {
+            "client": ("127.0.0.1", 1),
+            "server": ("localhost", 80),
+            "scheme": "http",
+            "root_path": "",
+            "http_version": "1.1",
+        }
         await site.app(about, receive, send)
         assert (await site.get("/threads/t/runs")).json == {"runs": []}
 

@@ -21,9 +21,9 @@ _NOW = struct.pack("ii", 1, 0)
 class BadNetwork:
     """Passes connections on to servers of this machine, in turns; one that does not answer is left out.
 
-    `fates`: what becomes of each connection, as a way and the bytes of the answer that it applies to. "reset": the connection
-    is reset. "end": it is closed. "stall": nothing more comes, and the connection stays open. "finish": a proxy ends the
-    answer as if it were complete, with as many bytes of its body. "pass": nothing.
+    `fates`: for each connection, a way, and after how many bytes of the answer it begins. "reset": the connection is reset.
+    "end": it is closed. "stall": nothing more comes, and the connection stays open. "finish": a proxy ends the answer as if
+    it were complete, and the bytes are those of its body. "pass": nothing happens.
     """
 
     def __init__(self, *ports: int, fates: Iterator[tuple[str, int]]) -> None:

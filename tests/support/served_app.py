@@ -1,7 +1,8 @@
 """What `create_app` returns, as a program for a real server: `uvicorn tests.support.served_app:app`.
 
-Variables: SERVED_HOME, the directory that notes the place of journal and threads; SERVED_OPTIONS, the options of `create_app`
-as JSON; SERVED_PACE, seconds for each word; SERVED_SITE, to mount the application at /agent of a FastAPI with middleware.
+Variables: SERVED_HOME, the directory that notes the place of journal and threads; SERVED_OPTIONS, the options of
+`create_app` as JSON; SERVED_PACE, seconds for each word; SERVED_SITE, to mount the application at /agent of a FastAPI with
+middleware.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ def graph_on(saver: Any) -> Any:
     return graph.compile(checkpointer=saver, name="agent")
 
 
+def resident() -> int:
+    """Return the bytes of memory that the process uses."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 async def debug(request: Request) -> JSONResponse:
     """Return what the process is doing."""
     gc.collect()
@@ -70,7 +76,7 @@ async def debug(request: Request) -> JSONResponse:
             "pid": os.getpid(),
             "streams": app.served.state.service.open_streams,
             "tasks": len(tasks),
-            "resident": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+            "resident": resident(),
         }
     )
 
