@@ -71,19 +71,27 @@ class Caller:
         return PREVIOUS in self.graph.channels and inputs is not None and type(inputs).__name__ != "Command"
 
 
-def attached_caller(journal: RunJournal) -> Caller | None:
-    """Return the graph that begins a run and calls the handler for that, if it is attached to this journal."""
+def called_graph() -> tuple[Pregel[Any, Any, Any, Any], Mapping[str, Any]] | None:
+    """Return the graph that begins and calls the handler for that, and the variables of its call; None if no graph does."""
     is_next = False
     for frame in stack(_MAX_FRAMES):
         name = frame.f_code.co_name
         if is_next:
-            graph = frame.f_locals.get("self")
-            return _caller(graph, frame.f_locals, journal) if isinstance(graph, Pregel) else None
+            called = frame.f_locals
+            graph = called.get("self")
+            return (graph, called) if isinstance(graph, Pregel) else None
         is_next = name == "on_chain_start" and type(frame.f_locals.get("self")).__name__.endswith("CallbackManager")
     return None
 
 
-def _caller(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journal: RunJournal) -> Caller | None:
+def attached_caller(journal: RunJournal) -> Caller | None:
+    """Return the graph that begins a run and calls the handler for that, if it is attached to this journal."""
+    found = called_graph()
+    return None if found is None else caller_of(*found, journal)
+
+
+def caller_of(graph: Pregel[Any, Any, Any, Any], called: Mapping[str, Any], journal: RunJournal) -> Caller | None:
+    """Return the caller of a run from a graph and the variables of its call, if the graph is attached to this journal."""
     attachment = next((one for one in getattr(graph, "__dict__", {}).get(ATTACHMENTS, ()) if one.journal is journal), None)
     if attachment is None:
         return None

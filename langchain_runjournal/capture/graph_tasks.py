@@ -55,7 +55,7 @@ class Tasks(RunEndings):
         """Decide whether a model call that begins answers the user, as far as that is known by now."""
         root, path = node.root, node.path
         if node.inside is None:
-            node.inside = self._running_tool(node)
+            node.inside = self.running_tool(node)
         if not root.scope(node.namespace).replaced_by(node.spot):
             node.counter[0] += 1
         nth = node.counter[0]
@@ -72,11 +72,12 @@ class Tasks(RunEndings):
             node.parent.calls[node.id] = spoken
         return spoken
 
-    def _running_tool(self, node: Node) -> str | None:
-        """Return the tool call in which a model is called, where only its task shows that: to a tool that asks for the
-        `config`, LangChain gives that of the task around it. So a tool of the same task that is running is the one."""
+    def running_tool(self, node: Node) -> str | None:
+        """Return the tool call in which a model is called, or an event dispatched, where only its task shows that: to a tool
+        that asks for the `config`, LangChain gives that of the task around it. So a tool of the same task that is running is
+        the one."""
         found = None
-        for other in node.root.open.values():
+        for other in list(node.root.open.values()):  # also without the lock
             is_tool = other.inside is not None and (other.parent is None or other.parent.inside is None)
             if is_tool and other.place and other.spot == node.spot:
                 found = other.inside

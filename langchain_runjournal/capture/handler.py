@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from langchain_core.callbacks.manager import ahandle_event
@@ -27,34 +26,21 @@ from ..messages.chunks import chunk_delta, short_json, stream_event_delta
 from ..messages.partial import delta_is_visible
 from . import callback_data
 from .call_tree import Node, key_of, stack
-from .calling_graph import Caller, attached_caller
+from .calling_graph import Caller, called_graph, caller_of
+from .custom_events import CustomEvents
 from .cut_calls import Refusing, keep, refusing
+from .never_raises import never_raises
 from .recorder import recorder_of
 from .stopped import refuse
+from .stream_writer import observe_writer
 
 logger = logging.getLogger("langchain_runjournal")
 
 _NEAR: Final = 9
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _never_raises(method: Callable[_P, Any]) -> Callable[_P, Any]:
-    """Return a callback that logs errors instead of raising them: the agent continues, and the journal's next barrier
-    raises."""
-
-    @functools.wraps(method)
-    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            method(*args, **kwargs)
-        except Exception:
-            logger.exception("could not record what %s reported", method.__name__)
-            core_of(cast("JournalCallbackHandler", args[0]).journal).appender.miss()
-
-    return guarded
-
-
-class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
+class JournalCallbackHandler(Refusing, Shared, CustomEvents, GraphCallbackHandler):
     """Callback handler that records in a journal what a LangChain or LangGraph run says and does. Pass it in
     ``config={"callbacks": [JournalCallbackHandler(journal)]}``.
 
@@ -94,7 +80,6 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
     ignore_agent = False
     ignore_retriever = False
     ignore_retry = True
-    ignore_custom_event = True
 
     def __init__(self, journal: RunJournal, *, capture_invoke: bool = False, answers: Answers | None = None) -> None:
         if not isinstance(journal, RunJournal):
@@ -164,7 +149,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             return
         self._token(token, chunk, run_id)
 
-    @_never_raises
+    @never_raises
     def _token(self, token: Any, chunk: Any, run_id: Any) -> None:
         node = self.streaming.get(key_of(run_id))
         if node is None:
@@ -178,7 +163,7 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
             data = chunk_delta(fields, node.message_id, node.metadata)
         self._delta(node, data)
 
-    @_never_raises
+    @never_raises
     def on_stream_event(self, event: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record what an event adds, in the other way in which models stream. A call that uses both ways is recorded in this
         one."""
@@ -214,12 +199,12 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
 
     # --- the rest --------------------------------------------------------------------------------------------------
 
-    @_never_raises
+    @never_raises
     def on_chat_model_start(self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a program calls a chat model."""
         self._model(serialized, messages[0] if messages else [], run_id, about)
 
-    @_never_raises
+    @never_raises
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a program calls a plain text model."""
         try:
@@ -227,72 +212,76 @@ class JournalCallbackHandler(Refusing, Shared, GraphCallbackHandler):
         finally:
             self._let_others_hear(serialized, prompts, run_id, about)
 
-    @_never_raises
+    @never_raises
     def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a model call is complete."""
         self._over(run_id, self._capture.respond, response)
 
-    @_never_raises
+    @never_raises
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """Record that a model call has failed, or was cut off in one of the ways that LangChain reports."""
         self._over(run_id, self._capture.fail, error, error)
 
-    @_never_raises
+    @never_raises
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a chain, a graph or a task of a graph begins."""
-        name, caller = callback_data.name_of(serialized, about), attached_caller(self.journal)
+        name, called = callback_data.name_of(serialized, about), called_graph()
+        caller = None if called is None else caller_of(*called, self.journal)
         record = partial(self._capture.chain, inputs=inputs, metadata=about.get("metadata"), name=name)
         self._begin(name, run_id, about, record, caller)
+        node = None if called is None else self._tracker.nodes.get(key_of(run_id))
+        if called is not None and node is not None and node.owner is self:
+            observe_writer(self._capture, self.journal, node, called[1])
 
-    @_never_raises
+    @never_raises
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a chain has ended well."""
         self._over(run_id, self._capture.finish, outputs)
 
-    @_never_raises
+    @never_raises
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """Record that a chain has failed, or was cancelled, or was left."""
         self._over(run_id, self._capture.break_off, error, error)
 
-    @_never_raises
+    @never_raises
     def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **about: Any) -> Any:
         """Record that a retriever begins. To the journal, it is a chain like any other."""
         self._begin(callback_data.name_of(serialized, about), run_id, about, lambda node: None)
 
-    @_never_raises
+    @never_raises
     def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a retriever has ended well."""
         self._over(run_id, self._capture.finish, None)
 
-    @_never_raises
+    @never_raises
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """Record that a retriever has failed."""
         self._over(run_id, self._capture.break_off, error, error)
 
     @refusing
-    @_never_raises
+    @never_raises
     def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **about: Any) -> Any:
         """Record that a tool begins."""
         name, args = callback_data.name_of(serialized, about), input_str if about.get("inputs") is None else about["inputs"]
         tool_call_id, metadata = about.get("tool_call_id"), about.get("metadata")
         self._begin(name, run_id, about, lambda node: self._capture.tool(node, name, args, tool_call_id, metadata))
 
-    @_never_raises
+    @never_raises
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> Any:
         """Record that a tool has ended well. A synchronous tool may end long after its run."""
         self._over(run_id, self._capture.result, output)
 
-    @_never_raises
+    @never_raises
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> Any:
         """Record that a tool has failed, or waits for a human."""
         self._over(run_id, self._capture.tool_error, error, error)
 
-    @_never_raises
+    @never_raises
     def on_interrupt(self, event: GraphInterruptEvent) -> Any:
         """Record that a graph waits for a human. Its root then ends as if it were complete."""
         self._capture.do(partial(self._capture.pause, event))
 
-    @_never_raises
+    @never_raises
     def on_resume(self, event: GraphResumeEvent) -> Any:
         """Note that a graph resumes after it has waited for a human."""
         self._capture.do(partial(self._capture.resume, event))

@@ -109,15 +109,26 @@ class RunEndings(Extension):
         self.threads.clear()
         self._unsettled.clear()
 
-    def checkpoint(self, saver: ThreadSaver, thread_id: str, word: str, checkpoint_id: str | None) -> None:
+    def checkpoint(
+        self,
+        saver: ThreadSaver,
+        thread_id: str,
+        word: str,
+        checkpoint_id: str | None,
+        writer: Root | None = None,
+        about: Data | None = None,
+    ) -> None:
         """Append what a checkpoint is to the run on its thread, once a run: `base`, behind which the run begins to write;
-        `stored`, the first that the run has written; `resumed`, from which it resumes, though it need not be the newest."""
+        `stored`, the first that the run has written; `resumed`, from which it resumes, though it need not be the newest.
+
+        `writer`: the run that has written it, if that is certain. It gets the facts `about` the checkpoint."""
         root = self.threads.oldest(thread_id, saver)
         turn = root.turn if root is not None else None
-        if root is None or turn is None or word in turn.appended:
-            return
-        if word != "resumed" or (turn.resumes and "base" not in turn.appended):
-            self.do(partial(self._append_checkpoint, root, turn, word, checkpoint_id))
+        is_new = turn is not None and word not in turn.appended
+        if root is None or turn is None or not is_new:
+            self.superstep(writer, about)
+        elif word != "resumed" or (turn.resumes and "base" not in turn.appended):
+            self.do(partial(self._append_checkpoint, root, turn, word, checkpoint_id, writer, about))
 
     def take_read(self, saver: ThreadSaver, thread_id: str) -> Any:
         """Return the newest checkpoint of a thread once, if it was read a moment ago for the run that begins there."""
@@ -125,18 +136,38 @@ class RunEndings(Extension):
         turn = root.turn if root is not None else None
         return turn.take_read(saver.saver) if turn is not None and not turn.appended else None
 
-    def applied(self, saver: ThreadSaver, thread_id: str, checkpoint_id: str, step: int | None) -> None:
+    def applied(
+        self,
+        saver: ThreadSaver,
+        thread_id: str,
+        checkpoint_id: str,
+        step: int | None,
+        writer: Root | None = None,
+        about: Data | None = None,
+    ) -> None:
         """Append that a checkpoint is stored which holds what the tasks of the outermost graph returned, up to those of
         `step`. The first such checkpoint of a run holds the input of the run."""
         root = self.threads.oldest(thread_id, saver)
-        if root is not None:
-            data: Data = {"applied": checkpoint_id, "step": step}
-            self.do(partial(self._put, root, "run.checkpoint", data, late=False))
+        data: Data = {"applied": checkpoint_id, "step": step}
+        self.do(partial(self._put_checkpoint, root, data, writer, about))
 
-    def _append_checkpoint(self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None) -> None:
-        if word not in turn.appended:
-            turn.appended.add(word)
-            self._put(root, "run.checkpoint", {word: checkpoint_id}, late=False)
+    def superstep(self, writer: Root | None, about: Data | None) -> None:
+        """Append a checkpoint of the run that has written it."""
+        self.do(partial(self._put_checkpoint, None, {}, writer, about))
+
+    def _append_checkpoint(
+        self, root: Root, turn: ThreadSlot, word: str, checkpoint_id: str | None, writer: Root | None, about: Data | None
+    ) -> None:
+        is_new = word not in turn.appended
+        turn.appended.add(word)
+        self._put_checkpoint(root if is_new else None, {word: checkpoint_id}, writer, about)
+
+    def _put_checkpoint(self, root: Root | None, data: Data, writer: Root | None, about: Data | None) -> None:
+        """Append one event for the settlement of `root` and one for readers of `writer`: one event if both are one run."""
+        if root is not None:
+            self._put(root, "run.checkpoint", {**data, **(about or {})} if writer is root else data, late=False)
+        if writer is not None and writer is not root and about is not None:
+            self._put(writer, "run.checkpoint", about, late=False)
 
     def do(self, work: Callable[[], object]) -> None:
         """Run `work` under the lock of the tracker, now or as soon as that needs no waiting. Do nothing if the journal was

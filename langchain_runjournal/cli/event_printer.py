@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..common.wording import duration, plural
 from ..events import DELTA, Event, Run
-from ..messages.plain_text import text_of
+from ..messages.plain_text import custom_words, text_of
 from ..timeline.calls import as_strings, as_text
 from .event_data import as_list, interrupt_values, message_of
 from .output import Output
@@ -183,6 +183,8 @@ class TextPrinter:
                     self._line(f"{node} keeps {plural(count, 'answer')} to itself: not part of the conversation", "yellow")
             case "llm.human.input":
                 self._line(f"human: {text_of(message_of(event).get('content'))}")
+            case "run.custom":
+                self._line(f"· {custom_words(event.data)}")
             case _:
                 self._mark(event)
 

@@ -18,6 +18,7 @@ Kind: TypeAlias = Literal[
     "llm.tool.result",
     "tool.error",
     "task.end",
+    "run.custom",
     "run.checkpoint",
     "run.pause",
     "run.stop",

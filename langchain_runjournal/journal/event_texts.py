@@ -28,6 +28,7 @@ _EVENT: Final = frozenset(
         *("model", "provider", "role", "node", "checkpoint_ns", "step", "task", "task_step", "attempt", "replaces"),
         *("gave", "kept", "shown", "checkpoint_id", "base", "stored", "resumed", "applied", "given", "before", "after"),
         *("outcome", "reason", "cut", "events", "completed", "interrupted", "settled", "given_up", "rolled_back", "id"),
+        *("ns", "dropped", "size", "source"),
     }
 )
 """Keys of events whose values are structure."""

@@ -93,13 +93,13 @@ def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
 
 
 def longest_sleep(core: JournalCore) -> float:
-    """Return the seconds after which a follower looks without having been woken."""
+    """Return after how many seconds a follower looks without having been woken."""
     return _LONGEST_SLEEP_ELSEWHERE if core.duties.others.is_woken else _LONGEST_SLEEP
 
 
 def follow(core: JournalCore, replay: Replay) -> Iterator[Event]:
     """Yield every event until the run ends. Block between events."""
-    waiter = _Sleeper()
+    waiter = Sleeper()
     try:
         while replay.step is not Step.DONE:
             doubtful = False
@@ -148,6 +148,9 @@ class _Listener:
     position: int | None = None
     """The last event that the follower has; None for a `RunWaiter`, which waits for any change of the run."""
 
+    has_thread_news = False
+    """Whether a run may have begun on the thread that the follower follows (see `thread_watch`)."""
+
     def wake(self) -> None:
         raise AssertionError("each kind of listener says how it is woken")
 
@@ -167,18 +170,19 @@ class _Listener:
             buffer.waiters.remove(self)
 
 
-class _Sleeper(_Listener):
+class Sleeper(_Listener):
     """A listener that blocks its thread while it sleeps."""
 
     def __init__(self) -> None:
         self._bell = WakeSignal()
 
     def wake(self) -> None:
+        """Wake the thread."""
         self._bell.ring()
 
-    def sleep(self, longest: float) -> bool:
+    def sleep(self, longest: float | None) -> bool:
         """Block until there may be something new, at most `longest` seconds. Return whether a wake-up came."""
-        return self._bell.wait(longest)
+        return self._bell.wait(-1 if longest is None else longest)
 
 
 class LoopSleeper(_Listener):
@@ -192,7 +196,7 @@ class LoopSleeper(_Listener):
         self._overslept = False
 
     def wake(self) -> None:
-        """Wake the sleeper, from any thread."""
+        """Wake the coroutine, from any thread."""
         if threading.get_ident() == self._thread:
             # Schedule a callback instead of setting the event here: this call may interrupt any code of the loop.
             if not self._loop.is_closed():
@@ -206,15 +210,16 @@ class LoopSleeper(_Listener):
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
-    async def sleep(self, longest: float) -> bool:
-        """Wait until there may be something new, at most `longest` seconds. Return whether a wake-up came."""
+    async def sleep(self, longest: float | None) -> bool:
+        """Await until there may be something new, at most `longest` seconds. Return whether a wake-up came."""
         # Not `wait_for`: before Python 3.12, it loses a cancellation that comes together with the wake-up.
         self._overslept = False
-        timer = self._loop.call_later(longest, self._oversleep)
+        timer = None if longest is None else self._loop.call_later(longest, self._oversleep)
         try:
             await self._event.wait()
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._event.clear()
         return not self._overslept
 
@@ -231,7 +236,7 @@ class RunWaiter:
 
     def __init__(self, core: JournalCore, run_id: str) -> None:
         self._about = core, run_id
-        self._sleeper = _Sleeper()
+        self._sleeper = Sleeper()
         self._loop_sleeper: LoopSleeper | None = None
 
     def listen(self) -> None:

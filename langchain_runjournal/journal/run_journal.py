@@ -29,6 +29,7 @@ from . import follow as _follow
 from . import fork_and_exit as _fork_and_exit
 from . import run_reading as _run_reading
 from . import stop as _stop
+from . import thread_follow as _thread_follow
 from .core import JournalCore
 from .follow_plan import Replay
 from .local_runs import shut_down
@@ -208,6 +209,24 @@ class RunJournal(Opening, Shared):
         """Do what :meth:`follow` does, for ``async for``."""
         self._core.check_open()
         return _follow.afollow(self._core, self._replay(run_id, after), self._off_loop)
+
+    def follow_thread(self, thread_id: str, after: tuple[str, int] | str | None = None) -> Iterator[Event]:
+        """Yield every event of all runs of a thread, run after run in the order in which they began: those that exist, then
+        live ones. The iterator never ends by itself.
+
+        `after`: what the caller has, as ``(run_id, seq)`` or ``"run_id:seq"``: the rest of that run comes first, then every
+        later run. A run is followed up to its `run.end`; one that waits for a human, or whose owner is dead, is left when a
+        later run has begun to work. Raise `RunNotFound` at the first step if the run in `after` does not exist, and
+        `InvalidArgument` if it is a run of another thread.
+        """
+        self._core.check_open()
+        return _thread_follow.follow_thread(self._core, _thread_follow.replay_of(thread_id, after, self.url))
+
+    def afollow_thread(self, thread_id: str, after: tuple[str, int] | str | None = None) -> AsyncIterator[Event]:
+        """Do what :meth:`follow_thread` does, for ``async for``."""
+        self._core.check_open()
+        plan = _thread_follow.replay_of(thread_id, after, self.url)
+        return _thread_follow.afollow_thread(self._core, plan, self._off_loop)
 
     def _replay(self, run_id: str, after: int) -> Replay:
         return Replay(text("run_id", run_id), count("after", after) or 0, self.url)

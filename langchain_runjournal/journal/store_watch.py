@@ -17,6 +17,7 @@ from ..stores import Store, StoredRun
 from .append import Appender
 from .run_buffer import Waiter
 from .stop_requests import StopRequests
+from .thread_watch import LOOK_FOR_RUNS, ThreadWatch
 
 LOOK_FOR_OTHERS: Final = 0.01
 """The seconds between two looks at a store that does not report writes, while a follower waits."""
@@ -86,14 +87,18 @@ class StoreWatch:
         self._known: dict[str, StoredRun | None] = {}
         pause = _LOOK_WHEN_WOKEN if self.is_woken else 0.0
         self._for_others = _Look(store, pause, self._wake_followers)
+        self.threads = ThreadWatch(store, is_shared=self.is_woken)
+        """The followers of threads that wait for a run."""
+        self._for_threads = _Look(store, LOOK_FOR_RUNS, self.threads.look)
         self._for_stops = _Look(store, _LOOK_FOR_STOPS, self._deliver_stops)
 
     def look(self) -> None:
         """Look for whatever is due. Raises `RunJournalError` if the store fails, after both looks were tried."""
         failure: RunJournalError | None = None
-        for one in self._wanted():
+        own = [self.threads.look] if self.threads.has_news and self.threads.listeners else []
+        for look in (*own, *(one.look for one in self._wanted())):
             try:
-                one.look()
+                look()
             except RunJournalError as exc:
                 failure = exc
         if failure is not None:
@@ -104,10 +109,13 @@ class StoreWatch:
         if self.listeners and not self.is_woken:
             return LOOK_FOR_OTHERS
         wanted = self._wanted()
+        if self.threads.listeners and not self.is_woken:
+            return LOOK_FOR_RUNS
         return min((one.due_in() if not self.is_woken or one.is_news() else _POLL for one in wanted), default=float("inf"))
 
     def _wanted(self) -> list[_Look]:
-        return [self._for_others] * bool(self.listeners) + [self._for_stops] * self._appender.live
+        followers = [self._for_others] * bool(self.listeners) + [self._for_threads] * bool(self.threads.listeners)
+        return followers + [self._for_stops] * self._appender.live
 
     def _wake_followers(self) -> None:
         listeners = list(self.listeners.items())

@@ -55,9 +55,8 @@ class Writer:
         self.clock = clock
         self.appender = appender
         self.duties = duties
-        self._bell = bell
+        self._bell, self._leaving = bell, False
         self._barriers: deque[Barrier] = deque()
-        self._leaving = False
         self._done = threading.Event()
         self._close_lock = threading.Lock()
         self._failure: BaseException | None = None
@@ -181,6 +180,7 @@ class Writer:
         finally:
             self._done.set()
             self.store.close()
+            self.duties.end()
             fail(self._take_barriers(), lambda: JournalClosed(url=self.store.url, refused=0))
 
     def _store_the_rest(self) -> None:
@@ -299,6 +299,7 @@ class Writer:
                 return
         for buffer, row in batch:
             buffer.stored(row.last, row.t1)
+        self.duties.note_stored(row.first for _, row in batch)
 
     def _stored_behind_gap(self, batch: list[tuple[RunBuffer, Segment]], gap: SeqGap) -> bool:
         """Store the rows of a run that is shorter in the store than it was. Return False if they must be refused.

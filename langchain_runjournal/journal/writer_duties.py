@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -110,6 +110,7 @@ class Duties:
             self.beat()
             self._due_beat = now + self.owner.lease / 3
             self._dead_owners.import_spools(self.beat_if_due)
+            self.others.threads.has_news = True  # the import may have begun runs
             # Text that the store has must not stay in a spool file for long: another process may delete its run.
             self._appender.rotate_spool(only_if_ready=True)
             if self._appender.spool is not None:
@@ -148,6 +149,16 @@ class Duties:
                 self.errands.popleft()()
             except Exception:
                 logger.exception("a task of the journal writer of %s failed; a follower polls instead", self._store.url)
+
+    def note_stored(self, first: Iterable[int]) -> None:
+        """Note that events are stored: the `first` seq of each row. The followers of threads look for new runs."""
+        threads = self.others.threads
+        threads.has_news = threads.has_news or any(seq == 1 for seq in first)
+
+    def end(self) -> None:
+        """Wake the followers of threads, which sleep without a limit: the journal is closed."""
+        self.others.threads.wake_all()
+        self.run_errands()
 
     def beat_if_due(self) -> None:
         """Store a heartbeat between two parts of work that takes long: a backlog, or an import. If that fails, so will the

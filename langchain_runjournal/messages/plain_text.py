@@ -56,6 +56,13 @@ def spoken(value: object) -> str:
         return "(cannot be shown)"
 
 
+def custom_words(data: Mapping[str, Any]) -> str:
+    """Return what a program reported of itself (`run.custom`): its value, behind the name if it has one."""
+    dropped = data.get("dropped")
+    words = spoken(data.get("value")) if dropped is None else f"(dropped: {spoken(dropped)})"
+    return f"{spoken(data['name'])}: {words}" if data.get("name") else words
+
+
 def asked_of(fields: Mapping[str, Any]) -> tuple[Asked, ...]:
     """Return the tool calls that a whole message with these fields asks for."""
     try:

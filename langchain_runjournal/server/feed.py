@@ -41,68 +41,34 @@ class View:
     """The seconds without news after which a feed yields an empty batch."""
 
 
-class RunFeed:
-    """One run for one reader. `in_thread`: other runs follow, so a dead owner does not end the feed."""
+class RunFrames:
+    """The frames of one run that a reader does not have."""
 
-    def __init__(self, journal: RunJournal, run: Run, place: Place, view: View, *, in_thread: bool = False) -> None:
-        self._journal = journal
-        self._run_id = run.run_id
+    def __init__(self, run: Run, place: Place, view: View) -> None:
+        self.run_id = run.run_id
+        self.last = 0 if view.dialect.folds else place.after
+        """The last event that was passed on."""
+        self.is_paused = run.status == RunStatus.PAUSED and place.is_tip
+        self.is_over = run.ended and place.is_tip
         self._place = place
-        self._view = view
+        self._merges = view.merge and not view.dialect.folds
         self._projector = view.dialect.projector(run)
-        self._in_thread = in_thread
-        self._last = 0 if view.dialect.folds else place.after
-        self._is_paused = run.status == RunStatus.PAUSED and not view.dialect.folds and place.is_tip
-        self._look_at = 0.0
-        self.is_abandoned = False
-        """Whether the owner of the run is dead, and no process has settled the run yet."""
 
-    async def batches(self) -> AsyncGenerator[Batch, None]:
-        """Yield the batches. The generator ends when the stream does."""
-        if self._place.reset is not None:
-            yield self._control("reset", self._place.reset)
-        try:
-            async with aclosing(self._follow()) as batches:
-                async for batch in batches:
-                    yield batch
-        except RunNotFound:
-            return  # deleted meanwhile: a reader that comes back is told so
-
-    async def _follow(self) -> AsyncGenerator[Batch, None]:
-        async with aclosing(afollow_pages(self._journal, self._run_id, self._last, self._view.tick)) as pages:
-            async for events in pages:
-                if events:
-                    if frames := self._frames(events):
-                        yield frames
-                    continue
-                if self._is_paused and not self._view.dialect.holds:
-                    if paused := self._control("paused"):
-                        yield paused
-                    return
-                yield ()
-                if self._may_be_abandoned() and await self._is_abandoned():
-                    left = self._frames(await self._journal.aread(self._run_id, self._last))
-                    yield [*left, *self._control("interrupted")]
-                    if not self._in_thread:
-                        return
-        if over := self._control("over"):
-            yield over
-
-    def _control(self, what: Control, detail: str | None = None) -> Batch:
+    def control(self, what: Control, detail: str | None = None) -> Batch:
+        """Return the frames of a control."""
         return control(self._projector.control(what, detail))
 
-    def _frames(self, events: Sequence[Event]) -> list[Frame]:
+    def of(self, events: Sequence[Event]) -> list[Frame]:
         """Return the frames of events that the reader does not have."""
-        fresh = [event for event in events if event.seq > self._last]
+        fresh = [event for event in events if event.seq > self.last]
         if not fresh:
             return []
-        self._last = fresh[-1].seq
+        self.last = fresh[-1].seq
         marks = [event.kind for event in fresh if event.kind in ("run.pause", "run.end")]
-        self._is_paused = marks[-1] == "run.pause" if marks else self._is_paused
-        if self._view.merge and not self._view.dialect.folds:
-            fresh = merged(fresh)
+        if marks:
+            self.is_paused, self.is_over = marks[-1] == "run.pause", marks[-1] == "run.end"
         found: list[Frame] = []
-        for event in fresh:
+        for event in merged(fresh) if self._merges else fresh:
             # A folding projector sees all events, also those whose frames the reader has.
             frames = number(event.run_id, event.seq, self._projector.event(event))
             if event.seq == self._place.after + 1:
@@ -111,19 +77,75 @@ class RunFeed:
                 found += frames
         return found
 
-    def _may_be_abandoned(self) -> bool:
-        """Return whether it is time to look at the owner: at the first wait, and then each tick at most."""
-        buffer = core_of(self._journal).appender.buffers.get(self._run_id)
+
+class OwnerWatch:
+    """Looks whether the owner of a run is dead: when a reader first waits, and then each `tick` seconds at most."""
+
+    def __init__(self, journal: RunJournal, tick: float) -> None:
+        self._journal = journal
+        self._tick = tick
+        self._not_before = 0.0
+        self.is_gone = False
+
+    async def look(self, run_id: str, *, is_paused: bool) -> bool:
+        """Return True once, when the owner is found to be dead. Its spool was imported then."""
+        core = core_of(self._journal)
+        buffer = core.appender.buffers.get(run_id)
         is_ours = buffer is not None and not buffer.shut
         now = time.monotonic()
-        if is_ours or self._is_paused or self.is_abandoned or now < self._look_at:
+        if is_ours or is_paused or self.is_gone or now < self._not_before:
             return False
-        self._look_at = now + self._view.tick
-        return True
+        self._not_before = now + self._tick
+        self.is_gone = await core.off_loop(partial(owner_is_gone, self._journal, run_id))
+        return self.is_gone
 
-    async def _is_abandoned(self) -> bool:
-        self.is_abandoned = await core_of(self._journal).off_loop(partial(owner_is_gone, self._journal, self._run_id))
-        return self.is_abandoned
+
+class RunFeed:
+    """One run for one reader."""
+
+    def __init__(self, journal: RunJournal, run: Run, place: Place, view: View) -> None:
+        self._journal = journal
+        self._place = place
+        self._view = view
+        self._frames = RunFrames(run, place, view)
+        self._owner = OwnerWatch(journal, view.tick)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the owner of the run is dead, and no process has settled the run yet."""
+        return self._owner.is_gone
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Yield the batches. The generator ends when the stream does."""
+        if self._place.reset is not None:
+            yield self._frames.control("reset", self._place.reset)
+        try:
+            async with aclosing(self._follow()) as batches:
+                async for batch in batches:
+                    yield batch
+        except RunNotFound:
+            return  # deleted meanwhile: a reader that comes back is told so
+
+    async def _follow(self) -> AsyncGenerator[Batch, None]:
+        frames = self._frames
+        pages = afollow_pages(self._journal, frames.run_id, frames.last, self._view.tick)
+        async with aclosing(pages):
+            async for events in pages:
+                if events:
+                    if found := frames.of(events):
+                        yield found
+                    continue
+                if frames.is_paused and not self._view.dialect.holds:
+                    if paused := frames.control("paused"):
+                        yield paused
+                    return
+                yield ()
+                if await self._owner.look(frames.run_id, is_paused=frames.is_paused):
+                    left = frames.of(await self._journal.aread(frames.run_id, frames.last))
+                    yield [*left, *frames.control("interrupted")]
+                    return
+        if over := frames.control("over"):
+            yield over
 
 
 def owner_is_gone(journal: RunJournal, run_id: str) -> bool:

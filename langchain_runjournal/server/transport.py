@@ -54,7 +54,10 @@ class Timing:
 class Source(Protocol):
     """What a connection sends: the feed of a run or of a thread."""
 
-    is_abandoned: bool
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the owner of the run is dead, and no process has settled the run yet."""
+        ...
 
     def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield the batches, and an empty one at least once in each heartbeat."""

@@ -49,7 +49,7 @@ class SettlementEvidence:
         """The newest checkpoint of the thread when a settlement first wrote to it."""
         self.before = self.remembered if self.remembered is not None else self.resumed
         self.puts: dict[str | None, int] = {
-            data["applied"]: data["step"] for data in checkpoints if isinstance(data.get("step"), int)
+            data["applied"]: data["step"] for data in checkpoints if "applied" in data and isinstance(data.get("step"), int)
         }
         """The supersteps of the run: `{checkpoint id: number of the superstep}`."""
         self.step: int | None = None

@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..capture.recorder import recorder_of
 from ..common.twins import Effect, Effects
 from ..errors import CheckpointFenced, LeaseExpired, RunFenced
 from ..events import Run
 from ..journal.core import JournalCore, core_of
 from ..journal.waiting import make_durable, off_loop
+from .writing_run import may_be_writing
 
 if TYPE_CHECKING:
-    from ..capture.call_tree import Root
     from ..journal.run_journal import RunJournal
     from .saver import JournalSaver
 
@@ -48,7 +47,7 @@ def ready_to_write(
     longer than `is_awaited` returns True and the run is running; after that it raises `LeaseExpired`.
     """
     journal, core = saver.journal, core_of(saver.journal)
-    roots = _writing(saver, thread_id, config)
+    roots = may_be_writing(saver, thread_id, config)
     check = FenceCheck(journal, [root.run_id for root in roots]) if roots else None
     give_up = time.monotonic() + _PATIENCE
     tries = 0
@@ -149,18 +148,3 @@ def raise_if_lease_expired(core: JournalCore, is_unanswered: bool, thread_id: st
     journal for dead."""
     if is_unanswered and core.lease_has_run_out():
         raise LeaseExpired(thread_id=thread_id, run_ids=run_ids, lease=core.lease)
-
-
-def _writing(saver: JournalSaver, thread_id: str, config: Mapping[str, Any]) -> list[Root]:
-    """Return the run that writes a checkpoint. Where that is ambiguous, return all runs that it may be.
-
-    LangGraph passes the config of a call to the checkpointer unchanged, and its callbacks with it: the very object that the
-    run was begun with, or, for a graph inside of another one, the callbacks of the surrounding task.
-    """
-    capture = recorder_of(saver.journal)
-    callbacks = config.get("callbacks")
-    found = capture.threads.called_with(thread_id, callbacks)
-    if found is None:
-        around = capture.tracker.find(getattr(callbacks, "parent_run_id", None))
-        found = around.root if around is not None else capture.threads.oldest(thread_id, saver)
-    return [found] if found is not None else capture.threads.recorded(thread_id)

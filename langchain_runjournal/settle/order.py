@@ -7,8 +7,9 @@ conversation has left behind. Wall clocks decide nothing, because those of two m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..capture.recorder import recorder_of
 from ..common.twins import Effects
@@ -18,6 +19,7 @@ from ..journal.run_reading import read_if_there, unsettled
 from ..journal.waiting import off_loop
 from .graph_runs import GraphRuns
 from .settlements import settlements_of
+from .writing_run import FACTS
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -141,5 +143,13 @@ class Order:
         """Return whether a newer run, which is not settled itself, resumed older ones where they were cut off. Then it
         stands for them."""
         events = yield off_loop(self._journal, partial(read_if_there, self._journal, other.run_id))
-        wrote = any(event.kind == "run.checkpoint" and not event.data.get("before") for event in events)
+        wrote = any(event.kind == "run.checkpoint" and _is_of_settling(event.data) for event in events)
         return wrote and not any(event.kind == "llm.human.input" for event in events)
+
+
+def _is_of_settling(data: Mapping[str, Any]) -> bool:
+    """Return whether a run of an attached graph has written the thread, by its `run.checkpoint`.
+
+    A run that only a handler records has such events as well, without the words of a settlement.
+    """
+    return not data.get("before") and bool(data.keys() - FACTS)

@@ -27,6 +27,7 @@ from .fence import ready_to_write
 from .pending_writes import PendingWrites, WriteDrain, any_of, await_again_if_cancelled, wait_before_the_end
 from .resume import RESUME
 from .saver_class import class_around
+from .writing_run import record_checkpoint
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -229,18 +230,8 @@ class JournalSaver(BaseCheckpointSaver[Any]):
             logger.exception("could not report a checkpoint to the journal")
 
     def _record_checkpoint(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> None:
-        """Record that a checkpoint of the outermost graph is stored, and whether its state holds the writes of tasks.
-
-        LangGraph applies the writes of all tasks of a superstep at once: the checkpoint "loop" of superstep N holds them
-        all.
-        """
         try:
-            if config["configurable"].get("checkpoint_ns"):
-                return
-            if metadata.get("source") == "loop":
-                recorder_of(self.journal).applied(self, _thread(config), checkpoint["id"], metadata.get("step"))
-            elif metadata.get("source") == "input":
-                recorder_of(self.journal).checkpoint(self, _thread(config), "stored", checkpoint["id"])
+            record_checkpoint(self, _thread(config), config, checkpoint, metadata)
         except Exception:
             logger.exception("could not report a checkpoint to the journal")
 

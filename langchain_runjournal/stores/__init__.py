@@ -26,6 +26,7 @@ from ..events.run_state import begin as new_run
 from ..events.segments import Segment, unpack
 
 __all__ = [
+    "Begun",
     "Listening",
     "Owner",
     "Restoring",
@@ -71,6 +72,14 @@ class StoredRun(NamedTuple):
     last: int
     gaps: tuple[tuple[int, int], ...] = ()
     """The first and the last seq of each gap before the last event."""
+
+
+class Begun(NamedTuple):
+    """A run of a store, and when it began: before all runs of the store with a larger number."""
+
+    number: int
+    run_id: str
+    thread_id: str | None
 
 
 class Restoring(Protocol):
@@ -151,6 +160,15 @@ class Store(Protocol):
         """Return the runs that match, newest first, in the order in which they began in this store, not by a clock.
 
         A damaged run is logged and left out.
+        """
+
+    def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
+        """Return the runs, of one thread or of all, that began after the one with the number `after`, oldest first.
+
+        At most `limit`. The first run has a number above 0. With None as `after`, return only the newest run. The number of
+        a run never changes, and no later run of the store gets it. A caller that goes on from the largest number that it has
+        seen of a thread misses no run of that thread. The time that this takes depends on the number of runs that are
+        returned. A damaged run is left out.
         """
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:

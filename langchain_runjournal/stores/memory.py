@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import RunFenced, SeqGap, StoreClosed
 from ..events import Event, Run, RunStatus
-from . import Owner, Segment, advance, new_run, shown, unpack
+from . import Begun, Owner, Segment, advance, new_run, shown, unpack
 
 __all__ = ["MemoryStore"]
 
@@ -18,6 +18,7 @@ __all__ = ["MemoryStore"]
 @dataclass(slots=True)
 class _Kept:
     run: Run
+    number: int
     events: list[Event] = field(default_factory=list)
 
 
@@ -34,6 +35,7 @@ class MemoryStore:
         self._facts: dict[str, set[str]] = {}
         self._holders: dict[str, str] = {}
         self._version = 0
+        self._begun = 0
         self._closed = False
 
     def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
@@ -64,7 +66,7 @@ class MemoryStore:
         kept = self._kept.get(segment.run_id)
         if kept is None:
             run = replace(new_run(segment.run_id, segment.t0 / 1000, owner_id), epoch=segment.epoch)
-            kept = self._kept[segment.run_id] = _Kept(run)
+            kept = self._new(run)
         last = kept.run.last_seq
         for mark in segment.marks:
             if mark.seq > last:
@@ -81,9 +83,14 @@ class MemoryStore:
             if run.run_id in self._kept:
                 in_the_way.append(run.run_id)
             if not in_the_way:
-                self._kept[run.run_id] = _Kept(run)
+                self._new(run)
                 self._version += 1
             return in_the_way
+
+    def _new(self, run: Run) -> _Kept:
+        self._begun += 1
+        kept = self._kept[run.run_id] = _Kept(run, self._begun)
+        return kept
 
     def withdraw(self, run_id: str, owner_id: str) -> bool:
         """Undo `begin` for a run that has no event yet."""
@@ -122,6 +129,13 @@ class MemoryStore:
                 if thread_id in (None, kept.run.thread_id) and status in (None, kept.run.status)
             ]
             return found[:limit]
+
+    def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
+        """Return the runs with a larger number, oldest first; with None, the newest run."""
+        with self._open():
+            runs = [kept for kept in self._kept.values() if thread_id in (None, kept.run.thread_id)]
+            found = runs[-1:] if after is None else [kept for kept in runs if kept.number > after][:limit]
+            return [Begun(kept.number, kept.run.run_id, kept.run.thread_id) for kept in found]
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
         """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""

@@ -133,6 +133,9 @@ class _Reader:
             case "task.end":
                 self._end_task(data)
                 self._works(now)
+            case "run.custom":
+                self._mark(event, data, now)
+                self._works(now)
             case _:
                 self._mark(event, data, now)
 

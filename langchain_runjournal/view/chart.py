@@ -11,7 +11,7 @@ from ..timeline.calls import ModelCall, ToolCall
 from ..timeline.time_axis import Axis
 from ..timeline.timeline import Mark, Timeline
 from .elements import Place, badge, bidi_isolate, brief, duration, number, percent, safe, since
-from .phrases import OUTCOMES, how_long, mark_words, model_words, tool_name, tool_words
+from .phrases import OUTCOMES, how_long, mark_words, model_words, report_words, tool_name, tool_words
 
 _MOST_BOXES: Final = 240
 """The chart draws more boxes than that as one shape, without labels."""
@@ -19,6 +19,7 @@ _MOST_ROWS: Final = 24
 _MOST_LANES: Final = 600
 _MOST_MARKS: Final = 30
 _MOST_LINES: Final = 300
+_MOST_REPORTS: Final = 200
 _SHOWN: Final = ("stop", "pause", "lost", "settled", "end")
 _NEAR: Final = 0.07
 _SEEN: Final = 0.002
@@ -47,6 +48,7 @@ def chart(line: Timeline, place: Place) -> str:
         _models(line),
         _tools(line),
         *_lines(line, groups),
+        *_reports(line),
         "</div>",
         _pins(groups),
         "</div>",
@@ -265,6 +267,16 @@ def _lines(line: Timeline, groups: Sequence[tuple[float, list[int]]]) -> Iterabl
         yield f'<i class="rj-line rj-cut{side}" style="left:{percent(where)}"><b>cut off: {why}</b></i>'
 
 
+def _reports(line: Timeline) -> Iterable[str]:
+    """Yield a small mark for each thing that the program reported of itself, if it does not hide the mark before it."""
+    last = -1.0
+    for mark in line.marks_of("custom")[:_MOST_REPORTS]:
+        where = line.axis.place(mark.at)
+        if where - last > _SEEN:
+            last = where
+            yield f'<i class="rj-report" style="left:{percent(where)}" title="{safe(report_words(mark))}"></i>'
+
+
 def _pins(groups: Sequence[tuple[float, list[int]]]) -> str:
     pins = []
     for where, numbers in groups:
@@ -299,6 +311,8 @@ def _legend(line: Timeline) -> str:
         found.append(("wait", "model, waiting for tokens"))
     outcomes = {tool.outcome for tool in line.tools}
     names = {"result": "tool with a result", "error": "tool with an error", "interrupted": "waits for a human"}
+    if line.marks_of("custom"):
+        found.append(("report", "what the program reported"))
     found += [(outcome, name) for outcome, name in names.items() if outcome in outcomes]
     if "open" in outcomes:
         found.append(("open", "tool that never ended" if line.run.ended else "tool that has not ended"))
@@ -322,10 +336,13 @@ def _in_words(line: Timeline, place: Place) -> str:
     """Return the chart as a list, for readers who cannot see it."""
     rows = [(call.began, model_words(call)) for call in line.models[:_MOST_LINES]]
     rows += [(tool.began, tool_words(tool)) for tool in line.tools[:_MOST_LINES]]
+    reports = line.marks_of("custom")
+    rows += [(mark.at, report_words(mark)) for mark in reports[:_MOST_LINES]]
     rows.sort(key=lambda row: row[0])
     items = "".join(f'<li><span class="rj-at">{since(at)}</span> {place.text(words, 200)}</li>' for at, words in rows)
-    left = len(line.models) + len(line.tools) - len(rows)
-    more = f'<p class="rj-note">{plural(left, "more call")}: see <code>runjournal export</code>.</p>' if left else ""
+    left = len(line.models) + len(line.tools) + len(reports) - len(rows)
+    missing = plural(left, "more line" if reports else "more call")
+    more = f'<p class="rj-note">{missing}: see <code>runjournal export</code>.</p>' if left else ""
     if not rows:
         return ""
     return f'<details class="rj-words"><summary>The timeline in words</summary><ol>{items}</ol>{more}</details>'

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..common.wording import plural
 from ..events import Run
 from ..events.run_state import as_mapping
-from ..messages.plain_text import spoken
+from ..messages.plain_text import custom_words, spoken
 from ..messages.tool_results import State
 from ..timeline.calls import ModelCall, ToolCall
 from ..timeline.conversation import written_messages
@@ -155,6 +155,11 @@ def mark_words(mark: Mark) -> str:
                 *(bidi_isolate(brief(spoken(data[key]), 240)) for key in ("cause", "error") if data.get(key)),
             ]
             return f"Run ended: {safe(', '.join(ending))}"
+
+
+def report_words(mark: Mark) -> str:
+    """Return what a program reported of itself, in a short line; not escaped."""
+    return f"report · {bidi_isolate(brief(' '.join(custom_words(mark.data)[:2_000].split()), 200))}"
 
 
 def model_words(call: ModelCall) -> str:

@@ -68,6 +68,18 @@ def test_answers_at_the_same_time_do_not_mix(here: Path) -> None:
     assert run("follow", "r", "--no-json").stdout == "a1 a2 a3 \nb1 b2 b3 \n"
 
 
+def test_what_the_program_reported_goes_to_stderr(here: Path) -> None:
+    """With its name if it has one; also a value that was dropped."""
+    with RunJournal(here / "runs.db") as opened:
+        for data in ({"value": {"found": 3}}, {"value": "half", "name": "progress"}, {"dropped": "too large", "size": 9}):
+            opened.append(Event(run_id="r", kind="run.custom", data={"ns": [], "node": None, "name": None, **data}))
+        opened.append(Event(run_id="r", kind="run.end"))
+    done = run("follow", "r", "--no-json")
+    assert done.stdout == ""
+    for line in ('· {"found": 3}', "· progress: half", "· (dropped: too large)"):
+        assert line in done.stderr
+
+
 def test_stop_of_what_is_over_is_fine(journal: Path) -> None:
     """It says so, requests nothing, and prints the run."""
     for name, why in ((STOPPED, "ended already"), (WAITS, "waits for a human")):

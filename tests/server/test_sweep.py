@@ -1,4 +1,4 @@
-"""S1, the cursor sweep: for each frame of a run, what a reader had and what it gets when it comes back are, together and byte
+"""S1, the cursor sweep: for each frame of a run, what a reader had and what it gets when it comes back are together, byte
 for byte, the stream of a reader that never left."""
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def test_every_frame_of_a_run_that_is_running(journals: Journals, dialect: Any, 
         cursor = left[-1].id if left else None
         back = await now(reader, run_id, cursor, dialect)
         had = [frame for frame in left if frame.id is not None]
-        assert sent(had) + sent([] if back is None else back[0]) in (sent(stayed), sent(stayed[:-1]) if back is None else b"-")
+        assert sent(had) + sent([] if back is None else back[0]) in (
+            sent(stayed),
+            sent(stayed[:-1]) if back is None else b"-",
+        )
 
     check()
 

@@ -584,7 +584,7 @@ def test_it_tells_what_was_applied(journal: RunJournal, monkeypatch: pytest.Monk
     failed one."""
     told: list[tuple[str, str, int]] = []
 
-    def tell(saver: Any, thread_id: str, checkpoint_id: str, step: int) -> None:
+    def tell(saver: Any, thread_id: str, checkpoint_id: str, step: int, *about: Any) -> None:
         told.append((thread_id, checkpoint_id, step))
 
     monkeypatch.setattr(recorder_of(journal), "applied", tell)

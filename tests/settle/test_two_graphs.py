@@ -12,6 +12,7 @@ from langchain_core.tools import tool
 
 from langchain_runjournal import RunJournal, attach
 from langchain_runjournal.capture.recorder import recorder_of
+from langchain_runjournal.settle.writing_run import FACTS
 from tests.settle.test_settle import (
     CALLS,
     CUT,
@@ -62,7 +63,7 @@ def test_two_threads_of_one_name(cut: str, durability: Any, journal: RunJournal)
 
 def _checkpoints(journal: RunJournal, name: str) -> set[str]:
     run = next(run for run in journal.runs() if run.name == name)
-    return {word for event in journal.read(run.run_id) if event.kind == "run.checkpoint" for word in event.data} - {"step"}
+    return {word for event in journal.read(run.run_id) if event.kind == "run.checkpoint" for word in event.data} - FACTS
 
 
 @ON_ITS_OWN

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -82,8 +83,10 @@ class Reader:
 
     async def until(self, condition: Any) -> None:
         """Wait until something is so. Fail if the response ends before."""
+        give_up = time.monotonic() + PATIENCE
         while not condition():
             assert not self.task.done(), (self.status, self.received, self.error)
+            assert time.monotonic() < give_up, (self.status, self.received)
             self._news.clear()
             if not condition():
                 await asyncio.wait_for(self._news.wait(), PATIENCE)
@@ -109,7 +112,13 @@ class Reader:
 
 @asynccontextmanager
 async def request(
-    app: Any, path: str, method: str = "GET", *, headers: Mapping[str, str] | None = None, json_body: Any = None, **scope: Any
+    app: Any,
+    path: str,
+    method: str = "GET",
+    *,
+    headers: Mapping[str, str] | None = None,
+    json_body: Any = None,
+    **scope: Any,
 ) -> AsyncIterator[Reader]:
     """Send a request. At the end of the block, the client leaves, and the application must return."""
     given, body = dict(headers or {}), b""

@@ -606,3 +606,12 @@ def test_chunks_of_a_model_are_what_is_counted() -> None:
     journal.close()
     assert call.text == "".join(f"w{number} " for number in range(40))
     assert call.deltas in (40, 41)  # LangChain may add one that says only that it was the last
+
+
+def test_what_the_program_reports_is_work() -> None:
+    """A run that was killed worked until then."""
+    story = Story().begin().says("m", "a").add("run.custom", {"value": 1}, wait=2.0)
+    at = story.at - story.events[0].at
+    story.ends("interrupted", "crash", wait=60.0)
+    assert story.line.cut == pytest.approx(at)
+    assert [mark.data["value"] for mark in story.line.marks_of("custom")] == [1]

@@ -95,6 +95,20 @@ def test_the_first_sentence_says_what_happened() -> None:
     assert "cut off: stop" in text
 
 
+def test_what_the_program_reported_is_a_small_mark() -> None:
+    """With its value, shortened, as its title and in words; marks that would hide each other are drawn once."""
+    story = Story().begin().says("m", "a").add("run.custom", {"value": EVIL * 9, "name": "note"}, wait=0.5)
+    for at in range(500):
+        story.add("run.custom", {"value": at}, wait=0.1 if at == 0 else 0.0)
+    reader = read(story.ends())
+    marks = [attrs for _, attrs in reader.tags if attrs.get("class") == "rj-report"]
+    assert [str(attrs["title"])[:24] for attrs in marks] == ["report · note: <script>a", "report · 0"]
+    assert len(str(marks[0]["title"])) < 240
+    assert "report · 298" in reader.text
+    assert "201 more lines" in reader.text.replace("\xa0", " ")
+    assert "what the program reported" in reader.text
+
+
 def test_how_far_the_tools_came_is_said_of_those_that_were_asked_for() -> None:
     """Also of one that never began; what a tool asks for is its own affair; what ends late is said so."""
     story = Story().begin().answers("m", "Looking. ", tools=("c1", "c2", "c3", "c4")).starts("c1", "c2", "c3").gives("c1")

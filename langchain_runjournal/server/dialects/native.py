@@ -33,7 +33,9 @@ class NativeProjector:
         """Return a frame for what no event says. That a run is over, or waits for a human, its events say."""
         if what == "over" or what == "paused":
             return ()
-        about = {"run_id": self._run_id} if detail is None else {"run_id": self._run_id, "reason": detail}
+        about = {"run_id": self._run_id} if self._run_id else {}
+        if detail is not None:
+            about["reason"] = detail
         return (Payload(strict_json.dumps(about), what),)
 
 

@@ -16,7 +16,7 @@ from ...events import Event
 from ...events.segments import Segment, first_events, gap_in, long_segments
 from .batch import Batch, Known, Span, rows_of
 from .connections import Connections
-from .names import key
+from .names import key, lock_number
 from .run_rows import LOCKED, SOME, run_of
 from .sessions import Session
 
@@ -55,9 +55,12 @@ WITH head AS MATERIALIZED (
         stop = coalesce(runs.stop, head.stop),
         rest = coalesce(head.rest, runs.rest)
     FROM head, fits WHERE runs.run = head.run
+), in_order AS MATERIALIZED (
+    -- A run gets its number below this: of one thread, none becomes visible before an older one.
+    SELECT count(pg_advisory_xact_lock(lock)) FROM unnest(%(new_locks)s::bigint[]) AS lock
 ), begun AS (
     INSERT INTO {s}.runs (run_id, thread_id, status, owner_id, stop, rest, epoch, settled, ended_at, last_seq)
-    SELECT n.* FROM fits, unnest(
+    SELECT n.* FROM fits, in_order, unnest(
         %(new_run_id)b::text[], %(new_thread_id)b::text[], %(new_status)b::text[], %(new_owner_id)b::text[],
         %(new_stop)b::text[], %(new_rest)b::text[], %(new_epoch)s::bigint[], %(new_settled)s::boolean[],
         %(new_ended_at)s::bigint[], %(new_last_seq)s::bigint[]
@@ -188,7 +191,7 @@ class EventRows(Connections):
         if not batch.after:
             return True
         few = batch.continuation()
-        statement, values = (_CONTINUE, few) if few is not None else (_APPEND, batch.values())
+        statement, values = (_CONTINUE, few) if few is not None else (_APPEND, self._values(batch))
         row = session.execute(self._sql(statement), values).fetchone()
         if row is None:
             return False
@@ -200,6 +203,12 @@ class EventRows(Connections):
             if known.pieces >= _MERGE_AT or (known.run.ended and known.pieces > 1):
                 self._unmerged[number] = run_id
         return True
+
+    def _values(self, batch: Batch) -> dict[str, Any]:
+        threads = {known.run.thread_id for known in batch.after.values() if not known.number} - {None}
+        # In one order for all processes: two that wait for each other would wait for ever.
+        locks = sorted(lock_number("thread", self._address.schema, str(thread_id)) for thread_id in threads)
+        return {**batch.values(), "new_locks": f"{{{','.join(map(str, locks))}}}"}
 
     # --- merging ------------------------------------------------------------------------------------------------------
 

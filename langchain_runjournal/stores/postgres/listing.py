@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ...errors import StoreCorrupt
 from ...events import Run, RunStatus
 from ...events.run_state import shown
+from .. import Begun
 from .connections import Connections
-from .names import decoded, key
-from .run_rows import ONE, RUNS, UNSETTLED, run_of, unreadable
+from .names import HASH, decoded, key
+from .run_rows import BEGAN, ONE, RUNS, UNSETTLED, begun_of, run_of, unreadable
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -36,6 +38,17 @@ class Listing(Connections):
             "most": limit,
         }
         return self._listed(RUNS[thread_id is not None, status is not None], values)
+
+    def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
+        """Return the runs with a larger number, oldest first; with None, the newest run."""
+        sql = BEGAN[thread_id is not None, after is not None]
+        values = {"thread_id": None if thread_id is None else key(thread_id), "after": after, "most": limit, "hash": HASH}
+        rows = self._call(lambda session: session.execute(self._sql(sql), values).fetchall())
+        found = []
+        for row in rows:
+            with suppress(TypeError, ValueError):  # `runs` logs a damaged row
+                found.append(begun_of(row))
+        return found
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
         """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""

@@ -12,6 +12,8 @@ from typing import Final
 from ...common.text import is_utf8
 
 _LONGEST: Final = 1_000
+HASH: Final = "\\#"
+"""What the key of a name begins with that is too long for an index."""
 _ODD: Final = re.compile("[\\\\\0\ud800-\udfff]")
 _ESCAPED: Final = re.compile(r"\\(\\|u[0-9a-f]{4})")
 
@@ -35,12 +37,12 @@ def key(name: str) -> str:
     text = encoded(name)
     if len(text.encode()) <= _LONGEST:
         return text
-    return f"\\#{sha256(text.encode()).hexdigest()}"
+    return f"{HASH}{sha256(text.encode()).hexdigest()}"
 
 
 def is_hash(text: str) -> bool:
     """Return whether a key is a hash, so that the name itself must be somewhere else."""
-    return text.startswith("\\#")
+    return text.startswith(HASH)
 
 
 def lock_number(*names: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...events import Run
+from .. import Begun
 from ..run_columns import ending_of, rest_of, run_from
 from .names import decoded, encoded, is_hash, key
 
@@ -29,6 +30,16 @@ UNSETTLED: Final = {
         " AND (status = 'running' OR (ended_at IS NOT NULL AND NOT settled)) ORDER BY run"
     )
     for of_thread in (False, True)
+}
+BEGAN: Final = {
+    (of_thread, from_number): (
+        "SELECT run, run_id, thread_id,"
+        " CASE WHEN starts_with(run_id, %(hash)s) OR starts_with(thread_id, %(hash)s) THEN rest END"
+        f" FROM {{s}}.runs WHERE {'thread_id = %(thread_id)s' if of_thread else 'TRUE'}"
+        f" AND {'run > %(after)s ORDER BY run LIMIT %(most)s' if from_number else 'TRUE ORDER BY run DESC LIMIT 1'}"
+    )
+    for of_thread in (False, True)
+    for from_number in (False, True)
 }
 _LONG: Final = ("run_id", "thread_id")
 """Ids that are too long for an index stand as a hash in their columns, and whole in the column `rest`."""
@@ -65,6 +76,15 @@ def run_of(row: Sequence[Any]) -> Run:
         head.update((name, more.pop(name)) for name in _LONG if name in more)
         rest = json.dumps(more)
     return run_from({**head, "epoch": epoch}, status, done, ended_at, rest, last_seq)
+
+
+def begun_of(row: Sequence[Any]) -> Begun:
+    """Return the run of a row of `BEGAN`. Raises a `ValueError` or a `TypeError` for a row that no store has written."""
+    number, run_id, thread_id, rest = row
+    names = {"run_id": decoded(run_id), "thread_id": None if thread_id is None else decoded(thread_id)}
+    if rest is not None:
+        names.update((name, one) for name, one in json.loads(rest).items() if name in _LONG)
+    return Begun(number, str(names["run_id"]), names["thread_id"])
 
 
 def unreadable(run_id: str, why: str) -> str:

@@ -12,7 +12,7 @@ from ...errors import EventsMissing, StoreCorrupt
 from ...events import Event, Run, RunStatus
 from ...events import run_state as _run_state
 from ...events.segments import Damaged, Segment, first_events, gap_in, long_segments
-from .. import StoredRun
+from .. import Begun, StoredRun
 from ..run_columns import run_of
 from .appending import Known, gaps_in, segment_of
 from .handle import Handle
@@ -85,6 +85,23 @@ class Reading(Handle):
         else:
             index = self._keys.runs if status is None else self._keys.about("status", status.value)
         return self._listed(index, True, wanted, limit)
+
+    def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
+        """Return the runs with a larger number, oldest first; with None, the newest run."""
+        index = self._keys.runs if thread_id is None else self._keys.about("thread", thread_id)
+        if after is None:
+            page = self._server.call(b"ZREVRANGE", index, 0, 0, b"WITHSCORES")
+        else:
+            most = -1 if limit is None else limit
+            page = self._server.call(b"ZRANGEBYSCORE", index, b"(%d" % after, b"+inf", b"WITHSCORES", b"LIMIT", 0, most)
+        pairs = list(zip(page[::2], page[1::2], strict=True))
+        if thread_id is not None or not pairs:
+            return [Begun(int(number), decoded(raw), thread_id) for raw, number in pairs]
+        threads = self._server.exchange([(b"HGET", self._keys.run(raw), b"thread") for raw, _ in pairs])
+        return [
+            Begun(int(number), decoded(raw), None if thread is None else decoded(thread))
+            for (raw, number), thread in zip(pairs, threads, strict=True)
+        ]
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
         """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...errors import StoreCorrupt
 from ...events import Run, RunStatus
+from .. import Begun
 from .connections import Connections
-from .run_rows import ONE, RUNS, UNSETTLED, runs_of, unreadable
+from .run_rows import BEGAN, ONE, RUNS, UNSETTLED, began, runs_of, unreadable
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -33,6 +34,12 @@ class Listing(Connections):
         """Return the runs that match, newest first. A run whose row is damaged is left out, and logged once."""
         values = {"thread_id": thread_id, "status": status and status.value, "most": -1 if limit is None else limit}
         return self._listed(RUNS[thread_id is not None, status is not None], values)
+
+    def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
+        """Return the runs with a larger number, oldest first; with None, the newest run."""
+        values = {"thread_id": thread_id, "after": after, "most": -1 if limit is None else limit}
+        with self._snapshot() as con:
+            return began(con, BEGAN[thread_id is not None, after is not None], values)
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
         """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from ...events import Run
 from ...events import run_state as _run_state
+from .. import Begun
 from ..run_columns import run_of
 
 RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
@@ -23,6 +25,14 @@ RUNS: Final = {
     )
     for of_thread in (False, True)
     for with_status in (False, True)
+}
+BEGAN: Final = {
+    (of_thread, from_number): (
+        f"SELECT run, run_id, thread_id FROM runs WHERE {'thread_id = :thread_id' if of_thread else 'TRUE'}"
+        f" AND {'run > :after ORDER BY run LIMIT :most' if from_number else 'TRUE ORDER BY run DESC LIMIT 1'}"
+    )
+    for of_thread in (False, True)
+    for from_number in (False, True)
 }
 _TO_SETTLE: Final = "(status = 'running' OR (ended_at IS NOT NULL AND NOT settled))"
 INDEX: Final = f"CREATE INDEX IF NOT EXISTS runs_to_settle ON runs (thread_id, run) WHERE {_TO_SETTLE}"
@@ -44,6 +54,7 @@ _RANGES: Final = (
 _LAST_IN_LIVE: Final = "SELECT max(last) FROM live WHERE run = ?"
 _LASTS_IN_LIVE: Final = "SELECT run, max(last) FROM live GROUP BY run"
 _NUMBERED: Final = f"SELECT {RUN} FROM runs WHERE run = ?"
+_BEGUN: Final = "SELECT run, run_id, thread_id FROM runs WHERE run = ?"
 _ID: Final = "SELECT run_id FROM runs WHERE run = ?"
 _Why = dict[str, str]
 
@@ -63,6 +74,20 @@ def runs_of(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> tup
         except (TypeError, ValueError) as exc:
             damaged[str(row[0])] = str(exc)
     return runs, damaged
+
+
+def began(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> list[Begun]:
+    """Return the runs that a statement of `BEGAN` finds. A run whose ids are not text is left out."""
+    try:
+        return [Begun(*row) for row in con.execute(sql, values)]
+    except sqlite3.OperationalError as exc:
+        if not is_no_text(exc):
+            raise
+    found = []
+    for (number,) in con.execute(f"SELECT run FROM ({sql})", values).fetchall():
+        with suppress(sqlite3.OperationalError):
+            found += [Begun(*row) for row in con.execute(_BEGUN, (number,))]
+    return found
 
 
 def lasts_in_live(con: sqlite3.Connection) -> dict[int, int]:

@@ -103,6 +103,43 @@ class ManyContract(StoreTests):
                 assert len(set(holders)) == 1
                 assert holders[int(holders[0][1:])] == holders[0] == store.holder(thread)
 
+    def test_no_run_of_a_thread_appears_behind_a_newer_one(self) -> None:
+        """A reader that goes on from the largest number that it has seen sees every run that four handles begin at once, by
+        `append` and by `begin`."""
+        store = self.open()
+        writers = [self.open_again(store) for _ in range(4)]
+        left = threading.Semaphore(0)
+        seen: list[str] = []
+
+        def write(number: int) -> None:
+            try:
+                for turn in range(25):
+                    run_id, owner = f"w{number} {turn}", f"me{number}"
+                    if turn % 5 == 4:
+                        known = [one.run_id for one in writers[number].began(0, thread_id="t", limit=None)]
+                        writers[number].begin(begun(run_id, "t", owner), known)
+                    else:
+                        start = Event(run_id=run_id, kind="run.start", data={"thread_id": "t"}, seq=1, at=5.0)
+                        other = Event(run_id=f"{run_id} x", kind="run.start", data={"thread_id": "u"}, seq=1, at=5.0)
+                        writers[number].append(owner, [row([start]), row([other])])
+            finally:
+                left.release()
+
+        def read() -> None:
+            over = 0
+            number = 0
+            while over <= 4:  # once more when all are done
+                found = store.began(number, thread_id="t", limit=None)
+                seen.extend(one.run_id for one in found)
+                number = found[-1].number if found else number
+                if over == 4:
+                    break
+                over += left.acquire(blocking=False)
+
+        at_once([*(partial(write, number) for number in range(4)), read])
+        there = [run.run_id for run in store.runs(thread_id="t", status=None, limit=None)]
+        assert seen == there[::-1]
+
     def test_pruning_disturbs_nobody_who_appends(self) -> None:
         """Runs end and are pruned while others are written: no append fails, and none of the others loses an event."""
         store = self.open()

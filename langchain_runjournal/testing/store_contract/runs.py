@@ -69,6 +69,49 @@ class RunsContract(StoreTests):
         assert ids("unknown") == []
         assert [run.last_seq for run in store.runs(thread_id=None, status=None, limit=None)] == [1, 2, 1, 1]
 
+    def test_runs_have_numbers_in_the_order_in_which_they_began(self) -> None:
+        """Oldest first, of one thread or of all, behind a number; also of runs that have no event yet. A deletion changes no
+        other number, and gives none to a later run."""
+        store = self.open()
+        other = self.open_again(store)
+
+        def ids(after: int | None, thread_id: str | None = None, limit: int | None = None) -> list[str]:
+            found = store.began(after, thread_id=thread_id, limit=limit)
+            assert other.began(after, thread_id=thread_id, limit=limit) == found
+            numbers = [one.number for one in found]
+            assert numbers == sorted(set(numbers))
+            return [one.run_id for one in found]
+
+        assert (ids(0), ids(None), ids(0, "even")) == ([], [], [])
+        for number, at in enumerate((50.0, 40.0, 60.0, 10.0)):
+            data = {"thread_id": "even" if number % 2 == 0 else "odd"}
+            store.append("me", [row([Event(run_id=f"r{number}", kind="run.start", data=data, seq=1, at=at)])])
+        assert other.begin(begun("r4", "even", "you"), ("r0", "r2")) == []
+        store.append("me", [row(deltas("r5", 1))])
+        first, second, *_ = store.began(0, thread_id=None, limit=None)
+        assert first.number > 0
+        assert [one.thread_id for one in store.began(0, thread_id=None, limit=None)] == [
+            *("even", "odd", "even", "odd", "even", None)
+        ]
+        assert ids(0) == ["r0", "r1", "r2", "r3", "r4", "r5"]
+        assert ids(second.number) == ["r2", "r3", "r4", "r5"]
+        assert (ids(0, limit=2), ids(second.number, limit=1), ids(0, limit=0)) == (["r0", "r1"], ["r2"], [])
+        assert (ids(0, "even"), ids(first.number, "even"), ids(0, "even", 2)) == (
+            ["r0", "r2", "r4"],
+            ["r2", "r4"],
+            ["r0", "r2"],
+        )
+        assert (ids(None), ids(None, "odd"), ids(0, "unknown"), ids(None, "unknown")) == (["r5"], ["r3"], [], [])
+        before = {one.run_id: one.number for one in store.began(0, thread_id=None, limit=None)}
+        assert sorted(store.delete(["r1", "r5"])) == ["r1", "r5"]
+        assert other.withdraw("r4", "you")
+        assert ids(before["r1"]) == ["r2", "r3"]
+        store.append("me", [row([Event(run_id="r6", kind="run.start", data={"thread_id": "even"}, seq=1, at=1.0)])])
+        store.append("me", [row([end("r0", 2)])])
+        after = {one.run_id: one.number for one in store.began(0, thread_id=None, limit=None)}
+        assert after.pop("r6") > max(before.values())
+        assert after == {run_id: before[run_id] for run_id in ("r0", "r2", "r3")}
+
     def test_what_is_to_be_settled_is_listed_in_order(self) -> None:
         """`unsettled` lists runs that are running, or have ended and are neither settled nor given up; not those that wait
         for a human. The order is that in which they began in this store, oldest first, whatever their clocks say."""
