@@ -15,7 +15,7 @@ HEARTBEAT: Final = b": hb\n"
 line."""
 RETRY: Final = b"retry: 1000\n"
 """The milliseconds after which an `EventSource` reconnects. A client that knows no `retry` ignores the field. No blank line
-follows, so the field belongs to the first frame: httpx-sse would make an event without data of a frame that has only this."""
+follows, so the field belongs to the first frame: httpx-sse makes an event without data of a block that has only this."""
 
 
 class Payload(NamedTuple):

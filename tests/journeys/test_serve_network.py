@@ -48,7 +48,7 @@ def assert_whole(server: Serving, run_id: str, got: list[Got]) -> None:
 @CLIENTS
 @pytest.mark.parametrize("way", ["reset", "end", "stall", "finish"])
 def test_every_event_once_and_in_order(servers: Servers, client: type[Client], way: str) -> None:
-    """S1, S6, S56: connections are reset, closed, stalled, and ended by a proxy as if they were complete, at random bytes."""
+    """S1, S6, S56: connections are reset, closed, stalled, or ended by a proxy as if complete, at random bytes."""
     if client is OldCurl and way == "finish":
         pytest.skip("HTTP/1.0 has no other end than the end of the connection")
     server = servers()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from itertools import repeat
 
@@ -161,14 +163,11 @@ def test_one_of_two_workers_of_a_server_is_shut_down(servers: Servers) -> None:
 
 @pytest.mark.parametrize("way", ["asyncio", "uvloop"])
 def test_clients_that_leave_at_any_moment(servers: Servers, way: str) -> None:
-    """S23, S57: clients leave during the headers, during the replay, and live. No stream is counted any more, no task left."""
+    """S23, S57: clients leave during the headers, during the replay, and live: no stream and no task is left."""
     if way == "uvloop":
         pytest.importorskip("uvloop")
         pytest.importorskip("httptools")
     server: Serving = servers(*(("--loop", "uvloop", "--http", "httptools") if way == "uvloop" else ()))
-    import socket
-    import time
-
     replayed, live = server.begin("count 3000"), server.begin("hold", "live")
     server.frames(f"/runs/{replayed}/events")
     idle = server.get("/debug")["tasks"]

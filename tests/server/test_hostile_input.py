@@ -1,4 +1,5 @@
-"""Hostile input: whatever a client sends, the answer is a clear 4xx. The log has no error, and other readers notice nothing."""
+"""Hostile input, part two: names, cursors, bodies, headers, methods and queries, one by one and at random. The answer is a
+clear 4xx, the log has no error, and another reader notices nothing."""
 
 from __future__ import annotations
 
@@ -159,8 +160,8 @@ CURSORS = st.one_of(
 
 
 def test_cursors(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """S2, S3: by query and by header, one or two of them: the suffix of the run, or `reset` and all of it. Never an error, and
-    never the tail for a cursor that says nothing."""
+    """S2, S3: by query and by header, one or two of them: the suffix of the run, or `reset` and all of it. Never an error,
+    and never the tail for a cursor that says nothing."""
     loop = asyncio.new_event_loop()
     site = Site(journal)
     run = loop.run_until_complete(site.say("t"))
@@ -351,7 +352,7 @@ ODD_JSON = st.recursive(
 BLOCKS = st.lists(
     st.dictionaries(st.sampled_from(["text", "id", "index", "image_url", "extras"]), ODD_JSON, max_size=3).flatmap(
         lambda rest: st.sampled_from(["text", "image_url", "tool_call", "tool_use", "reasoning", "x", ""]).map(
-            lambda type: {**rest, "type": type}
+            lambda kind: {**rest, "type": kind}
         )
     ),
     max_size=3,

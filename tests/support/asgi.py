@@ -147,7 +147,7 @@ def frames(received: bytes) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     for block in received.decode().split("\n\n")[:-1]:
         fields = [line.partition(": ") for line in block.split("\n") if line and not line.startswith(":")]
-        frame = {name: value for name, _, value in fields}
+        frame = {name: value for name, _, value in fields if name != "retry"}
         if "data" in frame:
             found.append(frame)
     return found
