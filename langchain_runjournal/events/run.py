@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .event import Event
 from .vocabulary import CONTINUES, RunStatus
+
+
+class Begun(NamedTuple):
+    """A run of a store, and when it began: before all runs of the store with a larger number."""
+
+    number: int
+    run_id: str
+    thread_id: str | None
 
 
 class _Source:

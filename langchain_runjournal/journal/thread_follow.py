@@ -116,9 +116,11 @@ class Listening:
                 core.duties.listeners[waiter] = replay.run_id
 
     def woken(self, *, in_doubt: bool) -> None:
-        """Note that the sleep is over."""
+        """Note that the sleep is over. Between two runs, only the watch over threads ends it: a follower that woke for
+        another reason (to send a sign of life) asks the store nothing."""
         has_news, self._waiter.has_thread_news = self._waiter.has_thread_news, False
-        self._plan.woken(in_doubt=in_doubt or has_news)
+        if has_news or self._plan.replay is not None:
+            self._plan.woken(in_doubt=in_doubt or has_news)
 
     def stop(self) -> None:
         """Stop listening."""
@@ -138,6 +140,8 @@ def patience_of(core: JournalCore, plan: ThreadReplay) -> float | None:
 
 def look_at_thread_here(core: JournalCore, plan: ThreadReplay) -> list[Event] | None:
     """Do the next step if memory suffices for it: reading a run on which this process works. Return its events, or None."""
+    if plan.step is ThreadStep.WAIT:
+        return []
     if plan.step is not ThreadStep.READ or plan.replay is None:
         return None
     page = look_here(core, plan.replay.run_id, plan.replay.after)
@@ -150,6 +154,8 @@ def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> lis
     """Do the next step, and return the events that it finds. Block for as long as the store takes."""
     core.check_open()
     replay = plan.replay
+    if plan.step is ThreadStep.WAIT:
+        return []
     if plan.after is not None:
         _begin(core, plan)
     elif replay is None:

@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ..events import Event, Run, RunStatus
-from ..stores import Begun
+from ..events.run import Begun
 from .follow_plan import Page, Replay, Step
 
 BEFORE_WORK: Final = frozenset({"run.start", "llm.human.input", "run.stop", "run.checkpoint"})
@@ -159,8 +159,8 @@ def may_leave(run: Run, later: Iterable[bool], *, owner_is_gone: bool) -> Leave:
 
 
 def is_past_beginning(run: Run, first: Iterable[Event], *, owner_is_gone: bool) -> bool:
-    """Return whether a run no longer settles the earlier runs of its thread: it works, waits, has ended, or nobody works on
-    it. `first`: its first events."""
+    """Return whether a run no longer settles the earlier runs of its thread: it works, waits, has ended, or has no living
+    owner. `first`: its first events."""
     if run.status != RunStatus.RUNNING or owner_is_gone:
         return True
     return any(event.kind not in BEFORE_WORK for event in first)

@@ -57,6 +57,7 @@ class ThreadWatch:
     def wake_all(self) -> None:
         """Wake all followers: the journal closes, and each of them says so."""
         for waiter in list(self.listeners):
+            waiter.has_thread_news = True
             waiter.wake()
 
     def _fresh(self) -> list[Begun] | None:

@@ -1,7 +1,7 @@
 """Pure: cursors, which say what of a stream a reader has applied.
 
 Rule: a cursor is parsed without an exception, whatever it is. A cursor that cannot be used leads to a replay from the start,
-never from the end: a reader may see something again, and it is told so first (`reset`), but it never misses anything.
+never from the end: a reader may get something again, and a `reset` says so first, but it never misses anything.
 """
 
 from __future__ import annotations

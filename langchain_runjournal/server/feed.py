@@ -124,7 +124,7 @@ class RunFeed:
                 async for batch in batches:
                     yield batch
         except RunNotFound:
-            return  # deleted meanwhile: a reader that comes back is told so
+            return  # deleted meanwhile: a reader that comes back gets a 404
 
     async def _follow(self) -> AsyncGenerator[Batch, None]:
         frames = self._frames

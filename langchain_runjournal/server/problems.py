@@ -1,4 +1,4 @@
-"""Problems: what a client is told when a request cannot be done, as `application/problem+json` (RFC 9457).
+"""Problems: the answers to requests that cannot be done, as `application/problem+json` (RFC 9457).
 
 Rule: `detail` says what to do. No text of an exception goes out: it is for the log, and may name a file of the server.
 """

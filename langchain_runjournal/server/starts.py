@@ -37,7 +37,7 @@ _IF_BUSY: Final = ("reject", "stop", "wait")
 _RESERVED: Final = ("runjournal", "langgraph_", "__", "thread_id", "run_id", "checkpoint_", "ls_")
 """Prefixes of metadata that belongs to this package, to LangGraph or to LangChain."""
 _STREAM_MODE: Final = ["messages", "custom"]
-"""So that models stream which nodes call by `ainvoke`, and so that a stream writer writes. Nobody reads the chunks: the
+"""So that models stream which nodes call by `ainvoke`, and so that a stream writer writes. The server reads no chunks: the
 journal has everything."""
 
 

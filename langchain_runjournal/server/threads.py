@@ -189,7 +189,7 @@ async def fork_before(
 ) -> Fork | None:
     """Return where a run begins that takes the place of all from the message `before` on; None for the end of the thread.
 
-    `is_again`: the run brings no message, so there must be something left to do. Raise a `Problem` if there is no such
+    `is_again`: the run brings no message, so there must be something left to do. Raise a `Problem` if the thread lacks the
     message, or if one of `message_ids` is taken already.
     """
     threads = GraphThreads(graph)

@@ -21,6 +21,7 @@ from ..common.arguments import choice, positive
 from ..common.masked_urls import MASK, bare, has_unseen, masked
 from ..errors import InvalidArgument, UnknownStore
 from ..events import Event, Run, RunStatus
+from ..events.run import Begun
 from ..events.run_state import advance, shown
 from ..events.run_state import begin as new_run
 from ..events.segments import Segment, unpack
@@ -72,14 +73,6 @@ class StoredRun(NamedTuple):
     last: int
     gaps: tuple[tuple[int, int], ...] = ()
     """The first and the last seq of each gap before the last event."""
-
-
-class Begun(NamedTuple):
-    """A run of a store, and when it began: before all runs of the store with a larger number."""
-
-    number: int
-    run_id: str
-    thread_id: str | None
 
 
 class Restoring(Protocol):

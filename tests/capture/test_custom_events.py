@@ -296,6 +296,21 @@ def test_a_change_behind_the_write_does_not_change_the_event(journal: RunJournal
     assert values(journal) == [{"percent": 10}]
 
 
+def test_what_is_written_after_the_end_is_late(journal: RunJournal) -> None:
+    """The event is kept behind `run.end`, and says so."""
+    kept: list[StreamWriter] = []
+
+    def node(state: State, writer: StreamWriter) -> State:
+        kept.append(writer)
+        return {}
+
+    list(observed(StateGraph(State).add_node("node", node).add_edge(START, "node").compile(), journal, "handler")({"x": 1}))
+    kept[0]("after")
+    events = journal.read(journal.runs()[0].run_id)
+    assert [event.kind for event in events[-2:]] == ["run.end", "run.custom"]
+    assert (events[-1].data["value"], events[-1].data["late"]) == ("after", True)
+
+
 def test_the_redaction_sees_the_text(tmp_path: Path) -> None:
     def redact(text: Text) -> str:
         return text.text.replace("secret", "***")

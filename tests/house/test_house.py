@@ -22,6 +22,7 @@ def test_what_may_block_has_a_twin() -> None:
         "delete",
         "flush",
         "follow",
+        "follow_thread",
         "prune",
         "read",
         "recover",

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "capture": ALWAYS | {"journal", "messages", "guard"},
     "settle": ALWAYS | {"capture", "guard", "journal", "messages"},
     "runs": ALWAYS | {"settle", "capture", "journal", "messages"},
+    "server": ALWAYS | {"runs", "settle", "capture", "journal", "messages"},
     "timeline": ALWAYS | {"messages"},
     "view": ALWAYS | {"timeline", "messages"},
     "cli": ALWAYS | {"view", "timeline", "journal", "messages", "stores", "front"},
@@ -62,7 +63,14 @@ PURE = {
     "journal.event_texts",
     "journal.process_liveness",
     "journal.follow_plan",
+    "journal.thread_follow_plan",
     "journal.spool_format",
+    "server.cursor",
+    "server.dialects",
+    "server.dialects.native",
+    "server.dialects.protocol",
+    "server.frames",
+    "server.openapi",
     "settle.repair_plan",
     "stores.postgres.batch",
     "stores.postgres.names",
@@ -191,7 +199,7 @@ def test_no_room_touches_what_another_room_keeps_to_itself() -> None:
 
 
 IMPORTED = re.compile(r"from langchain_runjournal(?:\.([a-z_.]+))? import ([A-Za-z_, ]+)")
-PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "redact", "view", "testing"}
+PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "redact", "server", "view", "testing"}
 
 
 def test_readme_docs_and_examples_import_what_is_public() -> None:

@@ -18,6 +18,8 @@ from langchain_runjournal.errors import InvalidArgument, JournalClosed, RunNotFo
 from langchain_runjournal.events import Kind
 from langchain_runjournal.journal import thread_follow
 from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.journal.follow import Sleeper
+from langchain_runjournal.journal.thread_follow_plan import ThreadStep
 from langchain_runjournal.stores.memory import MemoryStore
 from tests.support.left_runs import leave
 from tests.support.places import PLACES, Place, make_place
@@ -418,6 +420,35 @@ def test_a_long_thread_costs_nothing_while_nothing_happens(pair: tuple[RunJourna
         run(main())
     finally:
         store.began = began
+
+
+def test_a_sign_of_life_between_two_runs_asks_nothing(journal: RunJournal) -> None:
+    """A server wakes its followers to send one. A follower that was not woken for a run sleeps on."""
+    whole(journal, "a")
+    plan = thread_follow.replay_of("t", ("a", 2), journal.url)
+    core = core_of(journal)
+    sleeper = Sleeper()
+    listening = thread_follow.Listening(core, plan, sleeper)
+    while plan.step is not ThreadStep.WAIT:
+        listening.listen()
+        thread_follow.look_at_thread(core, plan, False)
+    assert sleeper.sleep(PATIENCE)  # the watch has begun to look
+    listening.woken(in_doubt=False)
+    assert plan.step is ThreadStep.NEXT
+    thread_follow.look_at_thread(core, plan, False)
+    assert plan.step is ThreadStep.WAIT
+    for in_doubt in (True, False):
+        listening.woken(in_doubt=in_doubt)
+        assert plan.step is ThreadStep.WAIT
+        assert thread_follow.look_at_thread(core, plan, in_doubt) == []
+    later = whole(journal, "b")
+    assert sleeper.sleep(PATIENCE)
+    listening.woken(in_doubt=False)
+    found: list[Event] = []
+    while plan.step is not ThreadStep.WAIT:
+        found += thread_follow.look_at_thread(core, plan, False)
+    assert [(event.run_id, event.seq) for event in found] == later
+    listening.stop()
 
 
 def test_a_long_run_is_read_in_pages(pair: tuple[RunJournal, RunJournal], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -152,4 +153,25 @@ def test_runs_at_the_same_time_on_one_thread_are_not_mixed_up(journal: RunJourna
     ids = [one["checkpoint_id"] for one in (*older, *newer)]
     assert len(set(ids)) == len(ids)
     assert [one["step"] for one in older if not one["checkpoint_ns"]][:2] == [-1, 0]
+    assert [one["source"] for one in older if not one["checkpoint_ns"]].count("input") == 1
     assert all(one["checkpoint_ns"] for one in newer)
+
+
+def test_a_writer_without_the_callbacks_of_the_run_tells_nothing(journal: RunJournal) -> None:
+    """Another program part writes a checkpoint to the thread of a live run, as a copy of a thread does."""
+    gate = Gate()
+    graph = graph_of(journal, "attach", Scripted(scripts=[[*words("Hello "), gate.apass]]))
+    foreign = empty_checkpoint()
+
+    async def main() -> None:
+        running = asyncio.create_task(graph.ainvoke({"messages": "hi"}, THREAD))
+        await gate.reached.wait()
+        for source in ("input", "loop", "fork", "update"):
+            config = {"configurable": {"thread_id": "t", "checkpoint_ns": "" if source != "loop" else "copy:1"}}
+            await graph.checkpointer.aput(config, foreign, {"source": source, "step": 9}, {})
+        gate.open()
+        await running
+
+    asyncio.run(main())
+    found = told(journal.read(journal.runs()[0].run_id))
+    assert foreign["id"] not in {one["checkpoint_id"] for one in found}

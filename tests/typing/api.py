@@ -51,6 +51,7 @@ def sync(path: Path) -> None:
         assert_type(journal.runs(status=RunStatus.RUNNING), list[Run])
         assert_type(journal.read("r", after=1), list[Event])
         assert_type(journal.follow("r"), Iterator[Event])
+        assert_type(journal.follow_thread("t", after=("r", 1)), Iterator[Event])
         assert_type(journal.stop("r", cause="timeout").stop, str | None)
         assert_type(journal.claim("r"), bool)
         assert_type(journal.prune(keep_last=1, vacuum=True), list[str])
@@ -64,6 +65,7 @@ async def in_a_loop(journal: RunJournal) -> None:
         assert_type(opened, RunJournal)
         await opened.aflush()
         assert_type(opened.afollow("r"), AsyncIterator[Event])
+        assert_type(opened.afollow_thread("t", after="r:1"), AsyncIterator[Event])
         async for event in opened.afollow("r"):
             assert_type(event.seq, int)
         assert_type(await opened.aruns(), list[Run])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...events import Run
-from .. import Begun
+from ...events.run import Begun
 from ..run_columns import ending_of, rest_of, run_from
 from .names import decoded, encoded, is_hash, key
 

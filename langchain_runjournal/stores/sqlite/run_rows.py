@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...events import Run
 from ...events import run_state as _run_state
-from .. import Begun
+from ...events.run import Begun
 from ..run_columns import run_of
 
 RUN: Final = "run_id, thread_id, status, owner_id, epoch, stop, settled, ended_at, rest, run"
