@@ -34,7 +34,7 @@ class Hypercorn:
 
     def __init__(self, place: Place, *, pace: float = 0.003, port: int | None = None, **served: Any) -> None:
         self.port = port or free_port()
-        command = [sys.executable, "-m", "hypercorn", "tests.support.served_app:app", "--graceful-timeout", "1"]
+        command = [sys.executable, "-m", "hypercorn", "tests.support.serving_app:app", "--graceful-timeout", "1"]
         command += ["--bind", f"127.0.0.1:{self.port}"]
         env = {**os.environ, "SERVED_HOME": place.home, "SERVED_PACE": str(pace), "SERVED_SITE": ""}
         env["SERVED_OPTIONS"] = json.dumps({**OPTIONS, **served})

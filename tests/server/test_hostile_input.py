@@ -20,7 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langchain_runjournal import RunJournal
 from langchain_runjournal.server import Limits, create_app
 from tests.support.asgi import Reader, datas, fetch, frames, request
-from tests.support.served_app import graph_on
+from tests.support.serving_app import graph_on
 
 BODY = 4_000
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -20,7 +20,7 @@ from starlette.routing import Mount
 from langchain_runjournal import RunJournal
 from langchain_runjournal.server import create_app, event_stream
 from tests.support.asgi import datas, fetch, frames, request
-from tests.support.served_app import graph_on, site_with
+from tests.support.serving_app import graph_on, site_with
 
 pytest.importorskip("fastapi")
 

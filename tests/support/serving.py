@@ -1,4 +1,4 @@
-"""`tests.support.served_app` on a real server, as a process."""
+"""`tests.support.serving_app` on a real server, as a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Servers = Callable[..., "Serving"]
 class Serving(Server):
     """uvicorn with the application."""
 
-    app = ("tests.support.served_app:app",)
+    app = ("tests.support.serving_app:app",)
 
     def __init__(
         self, place: Place, *options: str, pace: float = 0.003, site: bool = False, graceful: int = 1, **served: Any

@@ -1,4 +1,4 @@
-"""What `create_app` returns, as a program for a real server: `uvicorn tests.support.served_app:app`.
+"""What `create_app` returns, as a program for a real server: `uvicorn tests.support.serving_app:app`.
 
 Variables: SERVED_HOME, the directory that notes the place of journal and threads; SERVED_OPTIONS, the options of
 `create_app` as JSON; SERVED_PACE, seconds for each word; SERVED_SITE, to mount the application at /agent of a FastAPI with
