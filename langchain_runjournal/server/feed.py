@@ -8,11 +8,11 @@ got had it stayed.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
@@ -26,6 +26,8 @@ from .frames import Frame, control, number
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
 
+_PORTION: Final = 1 << 18
+"""Characters of the events that become frames together, about."""
 Batch = Sequence[Frame]
 """Frames that are sent together. An empty batch says that there is nothing to send now."""
 
@@ -76,6 +78,26 @@ class RunFrames:
             if event.seq > self._place.after:
                 found += frames
         return found
+
+
+def portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Yield the events in slices of a bounded size: for a reader that does not read, not all of them become frames."""
+    begin = size = 0
+    for at, event in enumerate(events, 1):
+        size += _size(event.bare)
+        if size >= _PORTION:
+            yield events[begin:at]
+            begin, size = at, 0
+    if begin < len(events):
+        yield events[begin:]
+
+
+def _size(value: Any) -> int:
+    """Return the characters of a JSON value, about."""
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return 8 + sum(map(_size, inner))
 
 
 class OwnerWatch:
@@ -132,8 +154,9 @@ class RunFeed:
         async with aclosing(pages):
             async for events in pages:
                 if events:
-                    if found := frames.of(events):
-                        yield found
+                    for portion in portions(events):
+                        if found := frames.of(portion):
+                            yield found
                     continue
                 if frames.is_paused and not self._view.dialect.holds:
                     if paused := frames.control("paused"):

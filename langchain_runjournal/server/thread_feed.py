@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import RunNotFound
 from ..events import Run
-from ..journal.follow_pages import Page, afollow_thread_pages
+from ..journal.follow_pages import afollow_thread_pages
 from .cursor import Place
-from .feed import Batch, OwnerWatch, RunFrames, View
+from .feed import Batch, OwnerWatch, RunFrames, View, portions
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -45,21 +45,25 @@ class ThreadFeed:
         async with aclosing(afollow_thread_pages(self._journal, self._thread_id, after, self._view.tick)) as pages:
             async for events in pages:
                 if events:
-                    if frames := await self._of_page(events):
-                        yield frames
+                    await self._enter(events[0].run_id)
+                    for portion in portions(events):
+                        if found := self._frames.of(portion):
+                            yield found
+                    if self._frames.is_over and (over := self._frames.control("over")):
+                        yield over
                     continue
                 yield ()
                 run_id = self._frames.run_id
                 if run_id and not self._frames.is_over and await self._owner.look(run_id, is_paused=self._frames.is_paused):
                     yield self._frames.control("interrupted")
 
-    async def _of_page(self, events: Page) -> Batch:
-        if events[0].run_id != self._frames.run_id:
-            try:
-                run = await self._journal.arun(events[0].run_id)
-            except RunNotFound:  # deleted meanwhile
-                run = Run(run_id=events[0].run_id, thread_id=self._thread_id)
-            self._frames = RunFrames(run, Place(), self._view)
-            self._owner = OwnerWatch(self._journal, self._view.tick)
-        frames = self._frames.of(events)
-        return [*frames, *self._frames.control("over")] if self._frames.is_over else frames
+    async def _enter(self, run_id: str) -> None:
+        """Begin with the frames of a run, unless they have begun."""
+        if run_id == self._frames.run_id:
+            return
+        try:
+            run = await self._journal.arun(run_id)
+        except RunNotFound:  # deleted meanwhile
+            run = Run(run_id=run_id, thread_id=self._thread_id)
+        self._frames = RunFrames(run, Place(), self._view)
+        self._owner = OwnerWatch(self._journal, self._view.tick)

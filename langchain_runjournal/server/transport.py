@@ -11,7 +11,7 @@ import logging
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,8 @@ HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
+_PIECE: Final = 1 << 16
+"""Bytes of one write, about. The write deadline is for each of them, so a slow reader of large events is given time."""
 _ABORT_NOW: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: the system drops what was not sent, and resets the connection."""
 ABORT: Final = "langchain_runjournal.abort"
@@ -73,12 +75,26 @@ async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncG
             now = time.monotonic()
             if batch:
                 sent = now
-                yield b"".join([(frame if ids else frame._replace(id=None)).encode() for frame in batch])
+                for piece in _pieces(batch, ids):
+                    yield piece
             elif now - sent >= timing.heartbeat * 0.9:
                 sent = now
                 yield HEARTBEAT
             if now - began >= timing.lease:
                 return
+
+
+def _pieces(batch: Batch, ids: bool) -> Iterator[bytes]:
+    """Yield the bytes of frames, in pieces of a bounded size: the next one is made when the reader has taken this one."""
+    found, size = [], 0
+    for frame in batch:
+        found.append((frame if ids else frame._replace(id=None)).encode())
+        size += len(found[-1])
+        if size >= _PIECE:
+            yield b"".join(found)
+            found, size = [], 0
+    if found:
+        yield b"".join(found)
 
 
 class EventStream(Response):
