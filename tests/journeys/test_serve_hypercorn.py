@@ -22,8 +22,8 @@ from tests.journeys.test_serve_network import fates
 from tests.journeys.test_server import PATIENCE, ROOT
 from tests.support.bad_network import BadNetwork
 from tests.support.places import Place
-from tests.support.serving import OPTIONS, parsed, says
 from tests.support.servers import free_port
+from tests.support.serving import OPTIONS, parsed, says
 from tests.support.sse_clients import Curl, HttpxSse
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals")]
@@ -140,4 +140,5 @@ def test_a_shutdown_aborts_the_streams(servers: Servers, http: str) -> None:
     whole = parsed(again.client.get(f"/runs/{run_id}/events").text)
     rest = parsed(again.client.get(f"/runs/{run_id}/events", headers={"last-event-id": last}).text)
     assert rest == whole[[id for id, _, _ in whole].index(last) + 1 :]
-    assert (json.loads(rest[-1][2])["data"]["status"], json.loads(rest[-1][2])["data"]["cause"]) == ("interrupted", "shutdown")
+    end = json.loads(rest[-1][2])["data"]
+    assert (end["status"], end["cause"]) == ("interrupted", "shutdown")
