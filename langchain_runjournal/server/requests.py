@@ -69,7 +69,7 @@ async def _read(request: Request, limits: Limits) -> bytes:
 
 def _parsed(body: bytes, deepest: int) -> Any:
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)
+        found = json.loads(body.decode("utf-8"), **_STRICT)
         # Half of a surrogate pair can be written as JSON, but not stored.
         json.dumps(found, ensure_ascii=False).encode("utf-8")
         is_flat = _is_flat(found, deepest)
@@ -111,6 +111,22 @@ def _is_flat(value: Any, deepest: int) -> bool:
         if not level:
             return True
     return not any(isinstance(one, (dict, list)) for one in level)
+
+
+def _integer(text: str) -> int:
+    value = int(text)
+    if not -(1 << 63) <= value < 1 << 64:
+        # No checkpoint can hold it, so the run that has it could never be settled.
+        raise Problem(422, "A number of the body does not fit into 64 bits. Send it as a text.")
+    return value
+
+
+_STRICT: Final[Mapping[str, Any]] = {
+    "parse_constant": _refuse,
+    "parse_float": _finite,
+    "parse_int": _integer,
+    "object_pairs_hook": _unique,
+}
 
 
 def _items(value: Any) -> Collection[Any]:
