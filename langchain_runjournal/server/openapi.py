@@ -54,7 +54,11 @@ _START: Final = {
         "run_id": {"type": "string", "format": "uuid", "description": "The same id again is the same run."},
         "if_busy": {"enum": ["reject", "stop", "wait"], "default": "reject"},
         "graph": {"type": "string", "description": "Its name; needed if there are several."},
-        "before": {"type": "string", "minLength": 1, "description": "The id of a message: the run takes the place of all from it on."},
+        "before": {
+            "type": "string",
+            "minLength": 1,
+            "description": "The id of a message: the run takes the place of all from it on.",
+        },
         "config": {
             "type": "object",
             "additionalProperties": False,

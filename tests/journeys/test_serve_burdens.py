@@ -119,7 +119,7 @@ def test_a_live_run_and_readers_that_never_read(servers: Servers) -> None:
 
 
 def test_clients_that_send_slowly(servers: Servers) -> None:
-    """Slowloris: half a request line, half a header, half a body. Others are served, and a body that does not come is 408."""
+    """Slowloris: half a request line, half a header, half a body. Others are served; a body that does not come is 408."""
     server = servers(limits={"body_seconds": 0.5})
     run_id = server.begin("hello")
     path = f"/runs/{run_id}/events"
