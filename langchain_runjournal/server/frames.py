@@ -14,8 +14,16 @@ HEARTBEAT: Final = b": hb\n"
 """A comment line, without a blank line behind it: after a frame with an id, LangGraph's client makes an event of a blank
 line."""
 RETRY: Final = b"retry: 1000\n"
-"""The milliseconds after which an `EventSource` reconnects. A client that knows no `retry` ignores the field. No blank line
-follows, so the field belongs to the first frame: httpx-sse makes an event without data of a block that has only this."""
+"""The milliseconds after which an `EventSource` reconnects, as a field of the first frame: httpx-sse makes an event of a
+blank line behind this field."""
+
+
+_LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def one_line(json_text: str) -> str:
+    """Return a JSON text without characters that some clients, but not server-sent events, take for the end of a line."""
+    return json_text if json_text.isascii() else json_text.translate(_LINE_ENDS)
 
 
 class Payload(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ...common import strict_json
 from ...events import DELTA, Event, Run
-from ..frames import Payload
+from ..frames import Payload, one_line
 from .protocol import Control
 
 _JOINED: Final = ("text", "thinking", "reasoning", "args", "json")
@@ -27,7 +27,7 @@ class NativeProjector:
 
     def event(self, event: Event) -> Sequence[Payload]:
         """Return the event as a frame."""
-        return (Payload(strict_json.dumps(event.to_dict())),)
+        return (Payload(one_line(strict_json.dumps(event.to_dict()))),)
 
     def control(self, what: Control, detail: str | None = None) -> Sequence[Payload]:
         """Return a frame for what no event says. That a run is over, or waits for a human, its events say."""
