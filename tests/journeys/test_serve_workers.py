@@ -184,3 +184,21 @@ def test_clients_that_leave_at_any_moment(servers: Servers, way: str) -> None:
     while (now := server.get("/debug"))["streams"] != 0 or now["tasks"] > idle:
         assert time.monotonic() < give_up, (now, idle)
     server.client.post(f"/runs/{live}/stop", params={"wait": 1}).raise_for_status()
+
+
+def test_deleted_while_the_reader_was_away(servers: Servers) -> None:
+    """S14: the reader that comes back to any worker is told so, and an `EventSource` stops."""
+    one, other = servers(), servers()
+    run_id = one.begin("count 30")
+    one.frames(f"/runs/{run_id}/events")
+    assert other.client.delete("/threads/t").status_code == 204
+    for server in (other, one):
+        answer = server.client.get(f"/runs/{run_id}/events", headers={"last-event-id": f"{run_id}:7"})
+        assert answer.status_code in (404, 410), answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert server.texts() == []
+    # A cursor of the thread that names the run is of no use any more.
+    with one.reading("/threads/t/events", headers={"last-event-id": f"{run_id}:7"}) as stream:
+        lines = stream.iter_lines()
+        assert "event: reset" in (next(lines), next(lines))
+    assert one.begin("hello") != run_id
