@@ -52,7 +52,7 @@ class ServerApplication(Starlette):
         """Serve a request, or the lifespan of a server."""
         if scope["type"] == "http":
             # Middleware hides the connection behind functions, so look at it here.
-            scope.setdefault(ABORT, aborter(send))
+            scope.setdefault(ABORT, aborter(send, receive))
         await super().__call__(scope, receive, send)
 
 

@@ -34,6 +34,8 @@ HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
+_WRAPPED: Final = 200
+"""How many functions of middleware are searched for the connection, at most."""
 _PIECE: Final = 1 << 16
 """Bytes of one write, about. The write deadline is for each of them, so a slow reader of large events is given time."""
 _ABORT_NOW: Final = struct.pack("ii", 1, 0)
@@ -154,7 +156,7 @@ class _Connection:
         self._receive = receive
         self._send = send
         self._timing = timing
-        self._abort: Callable[[], bool] = scope.get(ABORT) or aborter(send)
+        self._abort: Callable[[], bool] = scope.get(ABORT) or aborter(send, receive)
         self._writing_since: float | None = None
         self._is_stuck = False
         self._writer: asyncio.Task[None] | None = None
@@ -205,16 +207,17 @@ class _Connection:
             self._timer = loop.call_later(left, self._check_write, loop)
 
 
-def aborter(send: Send) -> Callable[[], bool]:
+def aborter(send: Send, receive: Receive | None = None) -> Callable[[], bool]:
     """Return a function that resets the connection of a request, and says whether it could.
 
     ASGI has no way to abort a connection. A server whose `send` is a method of an object with a `transport` (uvicorn) is
-    asked directly. Any other one gets an exception, and closes the connection in its own way.
+    asked directly, also where middleware stands between. Any other one gets an exception, and closes the connection in its
+    own way.
     """
 
     def abort() -> bool:
-        # Not `isinstance`: the transports of uvloop are of no class of asyncio.
-        transport: Any = getattr(getattr(send, "__self__", None), "transport", None)
+        # Not `isinstance`: the transports of uvicorn on uvloop are of no class of asyncio.
+        transport: Any = getattr(getattr(send, "__self__", None), "transport", None) or _transport_behind(send, receive)
         if not callable(getattr(transport, "abort", None)):
             return False
         with suppress(OSError, AttributeError):
@@ -223,3 +226,26 @@ def aborter(send: Send) -> Callable[[], bool]:
         return True
 
     return abort
+
+
+def _transport_behind(*functions: Any) -> Any:
+    """Return the transport of uvicorn's connection behind functions in which middleware has wrapped it, or None.
+
+    Without it, uvicorn waits for ever for a client that does not read: each such client would keep a socket.
+    """
+    waiting, seen = list(functions), set[int]()
+    while waiting and len(seen) < _WRAPPED:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        owner = getattr(one, "__self__", None)
+        if type(owner).__module__.startswith("uvicorn."):
+            return getattr(owner, "transport", None)
+        inner: list[Any] = []
+        for cell in getattr(one, "__closure__", None) or ():
+            with suppress(ValueError):  # the cell is empty
+                inner.append(cell.cell_contents)
+        inner += [getattr(one, "func", None), *getattr(one, "args", ()), *getattr(owner, "__dict__", {}).values()]
+        waiting += [found for found in inner if callable(found)]
+    return None
