@@ -87,6 +87,22 @@ def test_readers_that_never_read(servers: Servers, loop: str) -> None:
     assert server.frames(path) == whole
 
 
+@pytest.mark.parametrize("site", ["mounted", "all"])
+def test_stuck_readers_of_a_mounted_application(servers: Servers, site: str) -> None:
+    """S34: in a FastAPI too, nothing is left of them after the write deadline: no stream, and no socket."""
+    server = servers(pace=0, write_timeout=1.0, site=site)
+    run_id = server.client.post("/agent/threads/t/runs", json=says("lines 500")).raise_for_status().json()["run_id"]
+    path = f"/agent/runs/{run_id}/events"
+    whole = server.frames(path)
+    idle = server.get("/debug")["sockets"]
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(sender(server, asks(path), buffer=4_096))
+        until(lambda: server.get("/debug")["streams"] == 0, lambda: server.get("/debug"))
+        until(lambda: server.get("/debug")["sockets"] <= idle, lambda: server.get("/debug"))
+        assert server.frames(path) == whole
+
+
 def is_complete(client: socket.socket) -> bool:
     """Read what is left, and return whether it ends as a whole answer does."""
     received = b""

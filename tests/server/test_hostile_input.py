@@ -20,6 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langchain_runjournal import RunJournal
 from langchain_runjournal.server import Limits, create_app
 from tests.support.asgi import Reader, datas, fetch, frames, request
+from tests.support.places import Place, on
 from tests.support.serving_app import graph_on
 
 BODY = 4_000
@@ -544,3 +545,52 @@ def test_a_client_that_leaves_in_its_body(visit: Sites) -> None:
         assert (await site.get("/threads/t/runs")).json == {"runs": []}
 
     visit(check)
+
+
+# --- what a store or a checkpointer may not be able to hold ----------------------------------------------------------------
+
+ODD_TEXTS = {
+    "NUL": "a\x00b",
+    "line ends": "a\u2028b\u2029c\x85d\x0be\rf",
+    "noncharacters": "\ufffe\uffff\U0010ffff",
+    "directions": "\u202eabc\u2066",
+    "long": "é" * 1_500,
+}
+
+
+@on("sqlite", "postgres", "redis", slow=("postgres", "redis"))
+@pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
+def test_texts_that_stores_may_not_hold(place: Place, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As a message, in metadata, as an answer, as a search: what was sent comes back, and the thread goes on."""
+
+    async def main() -> None:
+        async with place.asaver() as saver, place.open() as journal:
+            await ask(create_app(graph_on(saver), journal), journal)
+
+    async def ask(app: Any, journal: RunJournal) -> None:
+        async def start(body: Any) -> None:
+            found = await fetch(app, "/threads/t/runs", "POST", json_body=body)
+            if found.status >= 300:
+                assert_problem(found)
+                return
+            async for event in journal.afollow(found.json["run_id"]):
+                if event.kind == "run.pause":
+                    break
+
+        await start({"input": {"messages": [{**HUMAN, "content": text}]}})
+        await start({"input": {"messages": [{**HUMAN, "id": text[:50]}]}, "config": {"metadata": {text[:20]: text}}})
+        await start({"input": {"messages": [{**HUMAN, "content": "may I?"}]}})
+        await start({"command": {"resume": text}})
+        await start({"input": {"messages": [HUMAN]}})
+        messages = (await fetch(app, "/threads/t/messages")).json["messages"]
+        assert messages[0]["text"] == text
+        assert messages[-1]["type"] == "ai"
+        for path in ("/threads", "/threads/t/runs", f"/threads?search={quote(text)}"):
+            assert (await fetch(app, path)).status == 200
+        for run in (await fetch(app, "/threads/t/runs")).json["runs"]:
+            assert run["settled"], run
+            reader = await fetch(app, f"/runs/{run['run_id']}/events")
+            assert datas(reader.received)[-1]["kind"] == "run.end"
+
+    with quiet(caplog):
+        asyncio.run(main())

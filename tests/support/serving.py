@@ -24,9 +24,9 @@ class Serving(Server):
     app = ("tests.support.serving_app:app",)
 
     def __init__(
-        self, place: Place, *options: str, pace: float = 0.003, site: bool = False, graceful: int = 1, **served: Any
+        self, place: Place, *options: str, pace: float = 0.003, site: str = "", graceful: int = 1, **served: Any
     ) -> None:
-        self._variables = {"SERVED_HOME": place.home, "SERVED_PACE": str(pace), "SERVED_SITE": "yes" if site else ""}
+        self._variables = {"SERVED_HOME": place.home, "SERVED_PACE": str(pace), "SERVED_SITE": site}
         self._variables["SERVED_OPTIONS"] = json.dumps({**OPTIONS, **served})
         super().__init__(Path(place.home), "--timeout-graceful-shutdown", str(graceful), *options)
         self.url = str(self.client.base_url).rstrip("/")

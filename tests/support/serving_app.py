@@ -1,8 +1,8 @@
 """What `create_app` returns, as a program for a real server: `uvicorn tests.support.serving_app:app`.
 
 Variables: SERVED_HOME, the directory that notes the place of journal and threads; SERVED_OPTIONS, the options of
-`create_app` as JSON; SERVED_PACE, seconds for each word; SERVED_SITE, to mount the application at /agent of a FastAPI with
-middleware.
+`create_app` as JSON; SERVED_PACE, seconds for each word; SERVED_SITE, to mount the application at /agent of a FastAPI
+("mounted"), with middleware ("all").
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import gc
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,15 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def sockets() -> int:
+    """Return how many sockets the process has open."""
+    found = 0
+    for file in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.readlink(f"/proc/self/fd/{file}").startswith("socket:")
+    return found
+
+
 async def debug(request: Request) -> JSONResponse:
     """Return what the process is doing."""
     gc.collect()
@@ -77,6 +86,7 @@ async def debug(request: Request) -> JSONResponse:
             "streams": app.served.state.service.open_streams,
             "tasks": len(tasks),
             "resident": resident(),
+            "sockets": sockets(),
         }
     )
 
@@ -97,7 +107,7 @@ class App:
             journal = place.open()
             options = {**OPTIONS, "limits": Limits(**OPTIONS.get("limits", {}))}
             self.served = create_app(graph_on(saver), journal, **options)
-            self._site = site_with(self.served) if os.environ.get("SERVED_SITE") else self.served
+            self._site = SITES[os.environ.get("SERVED_SITE", "")](self.served)
             async with self.served.router.lifespan_context(self.served):
                 yield
             await journal.aclose()
@@ -129,4 +139,14 @@ def site_with(served: Any) -> Any:
     return site
 
 
+def mounted(served: Any) -> Any:
+    """Return a FastAPI that has the application at /agent, and nothing else."""
+    from fastapi import FastAPI
+
+    site = FastAPI()
+    site.mount("/agent", served)
+    return site
+
+
+SITES: dict[str, Callable[[Any], Any]] = {"": lambda served: served, "mounted": mounted, "all": site_with}
 app = App()
