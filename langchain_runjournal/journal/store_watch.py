@@ -2,8 +2,8 @@
 
 Rule: look when the store has changed, and then not again before a pause is over, which is longer for a slow store. So a
 hundred writes in a row cost a few looks. A store that reports writes (`stores.Listening`) wakes the writer thread; any other
-store is polled. For a store that reports writes, one call asks about all followed runs, and only followers of a run that has
-changed are woken: each of them then reads the server.
+store is polled. For a store that reports writes, and for many followers, one call asks about all followed runs, and only
+followers of a run that has changed are woken: each of them then reads the store.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LOOK_WHEN_WOKEN: Final = 0.02
 """The least seconds between two looks at followed runs, at a store that reports writes."""
 _POLL: Final = 1.0
 """The seconds after which the journal looks although no wake-up came. It is also the longest pause between two looks."""
+_MANY: Final = 20
+"""The number of followers from which on a store is asked which of their runs have changed, also if reading it is cheap."""
 _SHARE: Final = 4
 """A pause is at least this many times as long as the look before it: looks take a fifth of the writer thread at most."""
 
@@ -83,7 +85,7 @@ class StoreWatch:
         self._appender = appender
         self._stops = stops
         self._store = store
-        self._stored: Any = getattr(store, "stored", None) if self.is_woken else None
+        self._stored: Any = getattr(store, "stored", None)
         self._known: dict[str, StoredRun | None] = {}
         pause = _LOOK_WHEN_WOKEN if self.is_woken else 0.0
         self._for_others = _Look(store, pause, self._wake_followers)
@@ -119,9 +121,10 @@ class StoreWatch:
 
     def _wake_followers(self) -> None:
         listeners = list(self.listeners.items())
-        if self._stored is None:
+        if self._stored is None or not (self.is_woken or len(listeners) >= _MANY):
             for waiter, _ in listeners:
                 waiter.wake()
+            self._known = {}
             return
         run_ids = {run_id for _, run_id in listeners}
         found = self._stored(run_ids)

@@ -14,7 +14,7 @@ from ..common.arguments import count, text, thread
 from ..errors import InvalidArgument, RunNotFound
 from ..events import Event, Run, RunStatus
 from ..stores import Begun
-from .follow import LoopSleeper, Sleeper, find, longest_sleep, look, look_here
+from .follow import LoopSleeper, Sleeper, as_appended, find, longest_sleep, look, look_here
 from .follow_plan import Replay
 from .thread_follow_plan import Cursor, Leave, ThreadReplay, ThreadStep, is_past_beginning, may_leave, was_over
 
@@ -209,7 +209,7 @@ def _check(core: JournalCore, plan: ThreadReplay, replay: Replay) -> None:
     if not later:
         plan.checked(Leave.NOT_YET)
         return
-    run = find(core, replay.run_id)
+    run = as_appended(core, find(core, replay.run_id))
     owner_is_gone = run.owner is not None and core.dead_owners.owner_is_gone(run)
     leave = may_leave(run, (_is_past_beginning(core, one) for one in later), owner_is_gone=owner_is_gone)
     if leave is Leave.NOW and core.store.read(replay.run_id, replay.after, 1):

@@ -7,6 +7,7 @@ Rule: an event becomes 0 or more frames. The last frame of an event has the id `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -42,13 +43,18 @@ class Frame(NamedTuple):
     event: str | None
     data: str
 
+    def text(self, *, ids: bool = True) -> str:
+        """Return the frame as text."""
+        head = f"id: {self.id}\n" if ids and self.id is not None else ""
+        name = "" if self.event is None else f"event: {self.event}\n"
+        return f"{head}{name}data: {self.data}\n\n"
+
     def encode(self) -> bytes:
         """Return the bytes of the frame."""
-        head = "" if self.id is None else f"id: {self.id}\n"
-        name = "" if self.event is None else f"event: {self.event}\n"
-        return f"{head}{name}data: {self.data}\n\n".encode()
+        return self.text().encode()
 
 
+@lru_cache(1_000)
 def run_name(run_id: str) -> str:
     """Return a run id as it stands in the id of a frame: ASCII, without line breaks or NUL. A UUID stays as it is."""
     return quote(run_id, safe="-_.~:", errors="replace")
@@ -57,6 +63,8 @@ def run_name(run_id: str) -> str:
 def number(run_id: str, seq: int, payloads: Sequence[Payload]) -> list[Frame]:
     """Return the frames of one event, with their ids."""
     name, last = run_name(run_id), len(payloads)
+    if last == 1:
+        return [Frame(f"{name}:{seq}", payloads[0].event, payloads[0].data)]
     return [
         Frame(f"{name}:{seq}" if at == last else f"{name}:{seq}.{at}", payload.event, payload.data)
         for at, payload in enumerate(payloads, 1)

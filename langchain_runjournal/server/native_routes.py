@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from starlette.responses import JSONResponse, Response
 
 from .. import errors
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from .service import Service
+
+logger = logging.getLogger("langchain_runjournal")
 
 _STOP_LIMIT: Final = 30.0
 """Seconds that `?wait=1` waits for the end of a run."""
@@ -84,8 +88,11 @@ class NativeRoutes:
         await self._journal.adelete(thread_id=thread_id, force=flag(request, "force"), timeout=_STOP_LIMIT)
         for graph in self._service.graphs.values():
             saver: Any = graph.checkpointer
-            if saver is not None and hasattr(saver, "adelete_thread"):
-                await saver.adelete_thread(thread_id)
+            if isinstance(saver, BaseCheckpointSaver):
+                try:
+                    await saver.adelete_thread(thread_id)
+                except NotImplementedError:
+                    logger.warning("%s cannot delete threads: the checkpoints of thread %s stay", saver, thread_id)
         self._service.titles.drop(thread_id)
         return Response(status_code=204)
 

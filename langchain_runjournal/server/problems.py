@@ -76,6 +76,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem(
                 409, "A run of the thread is running. Stop it first, or use ?force=1.", run_ids=list(error.run_ids)
             )
+        case errors.StopTimeout():
+            detail = "The run was asked to stop, and has not ended yet. Send the same request again in a moment."
+            return Problem(503, detail, retry_after=5, run_id=error.run_id)
         case errors.StoreFailed() | errors.JournalClosed() | errors.StoreClosed() | errors.SettlementTimeout():
             logger.warning("a request was refused with status 503: %s", error)
             return Problem(503, AWAY, retry_after=1)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
 from ..common import strict_json
 from ..events import Event, Run, RunStatus
 from ..journal.run_reading import read_if_there
@@ -97,6 +99,8 @@ def _is_going(run: Run | None) -> bool:
 async def _state(service: Service, graph: Graph, thread_id: str, newest: Run | None) -> Any:
     """Return the state of a thread without what a run that is going on has written; None for an empty thread."""
     checkpoint_id = None
+    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        raise Problem(422, "This graph keeps no messages: it has no checkpointer. Read the streams of its runs.")
     if newest is not None and _is_going(newest):
         base = await _base(service, newest.run_id)
         if base is not None:

@@ -37,7 +37,7 @@ HEADERS: Final = {
 _WRAPPED: Final = 200
 """How many functions of middleware are searched for the connection, at most."""
 _PIECE: Final = 1 << 16
-"""Bytes of one write, about. The write deadline is for each of them, so a slow reader of large events is given time."""
+"""Characters of one write, about. The write deadline is for each of them, so a slow reader of large events is given time."""
 _ABORT_NOW: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: the system drops what was not sent, and resets the connection."""
 ABORT: Final = "langchain_runjournal.abort"
@@ -88,22 +88,24 @@ async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncG
 
 def _pieces(batch: Batch, ids: bool) -> Iterator[bytes]:
     """Yield the bytes of frames, in pieces of a bounded size: the next one is made when the reader has taken this one."""
-    found, size = [], 0
+    found: list[str] = []
+    size = 0
     for frame in batch:
-        found.append((frame if ids else frame._replace(id=None)).encode())
-        size += len(found[-1])
+        text = frame.text(ids=ids)
+        found.append(text)
+        size += len(text)
         if size >= _PIECE:
-            yield b"".join(found)
+            yield "".join(found).encode()
             found, size = [], 0
     if found:
-        yield b"".join(found)
+        yield "".join(found).encode()
 
 
 class EventStream(Response):
     """The response that sends a stream.
 
     `on_end`: called once, when the connection is over. `on_abandoned`: called when the stream has said that the owner of
-    its run is dead.
+    a run is dead.
     """
 
     media_type = None
@@ -138,14 +140,16 @@ class EventStream(Response):
                 await _Connection(scope, receive, send, self._timing).run(partial(self._send_all, source))
         finally:
             self._on_end()
-            if source is not None and source.is_abandoned:
-                self._on_abandoned()
 
     async def _send_all(self, source: Source, put: Send) -> None:
         await put({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async with aclosing(encoded(source, self._timing, ids=self._ids)) as chunks:
+            was_abandoned = False
             async for chunk in chunks:
                 await put({"type": "http.response.body", "body": chunk, "more_body": True})
+                if source.is_abandoned and not was_abandoned:
+                    self._on_abandoned()
+                was_abandoned = source.is_abandoned
         await put({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -160,8 +160,8 @@ class Store(Protocol):
 
         At most `limit`. The first run has a number above 0. With None as `after`, return only the newest run. The number of
         a run never changes, and no later run of the store gets it. A caller that goes on from the largest number that it has
-        seen of a thread misses no run of that thread. The time that this takes depends on the number of runs that are
-        returned. A damaged run is left out.
+        seen of a thread misses no run that has been on that thread from its first event on. The time that this takes depends
+        on the number of runs that are returned. A damaged run is left out.
         """
 
     def unsettled(self, *, thread_id: str | None) -> list[Run]:

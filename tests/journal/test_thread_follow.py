@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from langchain_runjournal import Event, RunJournal
+from langchain_runjournal import Event, Run, RunJournal
 from langchain_runjournal.errors import InvalidArgument, JournalClosed, RunNotFound
 from langchain_runjournal.events import Kind
+from langchain_runjournal.events.segments import pack
 from langchain_runjournal.journal import thread_follow
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.journal.follow import Sleeper
@@ -302,6 +303,34 @@ def test_what_a_dead_owner_left_holds_no_later_run(
     run(main())
 
 
+def test_what_the_spool_of_a_dead_owner_held_comes_first(
+    place: Place, journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spool is imported when the owner is found dead: what was in it is yielded before the later run."""
+    monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_SLEEP", 0.05)
+    leave(journals, "a")
+    journal = journals()
+    core = core_of(journal)
+    is_gone = core.dead_owners.owner_is_gone
+
+    def import_and_tell(run: Run) -> bool:
+        if run.run_id == "a" and run.last_seq == 4:
+            left = Event(run_id="a", kind="llm.ai.delta", data={"text": "left"}, seq=5, at=1_700_000_000.0)
+            core.store.append(str(run.owner), [pack("a", run.epoch, [left])])
+        return is_gone(run)
+
+    monkeypatch.setattr(core.dead_owners, "owner_is_gone", import_and_tell)
+    put(journal, "b", "run.start", "llm.start")
+    journal.flush()
+
+    async def main() -> None:
+        follower = journal.afollow_thread("t")
+        assert await take(follower, 6) == [*(("a", seq) for seq in range(1, 6)), ("b", 1)]
+        await follower.aclose()
+
+    run(main())
+
+
 def test_a_run_at_work_is_followed_to_its_end(pair: tuple[RunJournal, RunJournal], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if a later one works beside it, and ends first: the order is that of their beginnings."""
     monkeypatch.setattr("langchain_runjournal.journal.follow._LONGEST_SLEEP", 0.05)
@@ -420,6 +449,48 @@ def test_a_long_thread_costs_nothing_while_nothing_happens(pair: tuple[RunJourna
         run(main())
     finally:
         store.began = began
+
+
+def test_paused_runs_cost_nothing_while_others_work(pair: tuple[RunJournal, RunJournal]) -> None:
+    """A hundred followers of runs that wait for a human read nothing while other runs are written, and each of them is woken
+    when its own run continues."""
+    writer, reader = pair
+    for at in range(100):
+        put(writer, f"r{at}", "run.start", "run.pause", thread_id=f"t{at}")
+    writer.flush()
+    if not hasattr(core_of(reader).store, "stored"):
+        pytest.skip("only the store in memory cannot tell which runs have changed")
+    asked: list[str] = []
+    store: Any = core_of(reader).store
+    read = store.read
+
+    def counting(run_id: str, after: int, limit: int | None) -> Any:
+        asked.append(run_id)
+        return read(run_id, after, limit)
+
+    async def main() -> None:
+        followers = [reader.afollow_thread(f"t{at}", (f"r{at}", 2)) for at in range(100)]
+        waiting = [asyncio.ensure_future(follower.__anext__()) for follower in followers]
+        await asyncio.sleep(2.0)
+        store.read = counting
+        for at in range(20):
+            whole(writer, f"u{at}", thread_id="u")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        assert len(asked) == 0
+        put(writer, "r7", "llm.start")
+        assert (await asyncio.wait_for(waiting[7], PATIENCE)).seq == 3
+        assert set(asked) == {"r7"}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for follower in followers:
+            await follower.aclose()
+
+    try:
+        run(main())
+    finally:
+        store.read = read
 
 
 def test_a_sign_of_life_between_two_runs_asks_nothing(journal: RunJournal) -> None:

@@ -506,3 +506,49 @@ def test_a_thread_is_deleted(journal: RunJournal) -> None:
         assert (await served.get("/threads")).json["threads"][0]["title"] == "new"
 
     asyncio.run(main())
+
+
+def test_a_thread_whose_run_does_not_end(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion that has stopped a run in vain says so, and may be repeated."""
+
+    async def adelete(**about: Any) -> Any:
+        raise errors.StopTimeout(run_id="r", seconds=30.0)
+
+    async def main() -> None:
+        served = Served(journal)
+        monkeypatch.setattr(journal, "adelete", adelete)
+        refused = await fetch(served.app, "/threads/t?force=1", "DELETE")
+        assert "again" in problem(refused, 503)
+        assert refused.headers["retry-after"] == "5"
+
+    asyncio.run(main())
+
+
+def test_a_checkpointer_that_cannot_delete(journal: RunJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """The runs are deleted, and the log says what stays."""
+
+    class Keeping(InMemorySaver):
+        async def adelete_thread(self, thread_id: str) -> None:
+            raise NotImplementedError
+
+    async def main() -> None:
+        served = Served(journal, saver=Keeping())
+        await served.say("hello")
+        assert (await fetch(served.app, "/threads/t", "DELETE")).status == 204
+        assert await journal.aruns() == []
+
+    asyncio.run(main())
+    assert "cannot delete threads" in caplog.text
+
+
+def test_a_graph_without_a_checkpointer(journal: RunJournal) -> None:
+    """Its runs are served, and it has no messages to show."""
+
+    async def main() -> None:
+        served = Served(journal)
+        served.app.state.service.graphs["agent"].checkpointer = None
+        run = await served.say("hello")
+        assert datas((await served.get(f"/runs/{run}/events")).received)[-1]["kind"] == "run.end"
+        assert "no checkpointer" in problem(await served.get("/threads/t/messages"), 422)
+
+    asyncio.run(main())

@@ -173,6 +173,38 @@ def test_a_dead_owner_is_noticed_and_the_run_is_settled(journals: Journals) -> N
     asyncio.run(main())
 
 
+def test_a_dead_owner_on_a_thread(journals: Journals) -> None:
+    """S37: the stream of a thread says so and stays open: the server settles the run, and the reader sees how it ended."""
+    leave(journals, "r")
+    journal = journals()
+
+    async def main() -> None:
+        served = Served(journal, heartbeat=0.1)
+        async with served.open("/threads/t/events") as reader:
+            await reader.until(lambda: "interrupted" in short(reader))
+            await reader.until(lambda: datas(reader.received)[-1].get("kind") == "run.end")
+            run = await served.say("hello")
+            end = (await journal.arun(run)).last_seq
+            await reader.until(lambda: (datas(reader.received)[-1]["run_id"], short(reader)[-1]) == (run, end))
+        assert short(reader).count("interrupted") == 1
+
+    asyncio.run(main())
+
+
+def test_a_run_that_was_pruned(journals: Journals) -> None:
+    """S14: 410 also for a run that another process has pruned."""
+    journal, other = journals(), journals()
+
+    async def main() -> None:
+        served = Served(journal)
+        run = await served.say("hello")
+        await other.aprune(keep_last=0)
+        assert (await served.get(f"/runs/{run}/events")).status == 410
+        assert (await served.get(f"/runs/{run}")).status == 410
+
+    asyncio.run(main())
+
+
 def test_an_owner_that_dies_while_a_reader_waits(journals: Journals) -> None:
     """S37: a reader that waits for the next word is told within a heartbeat."""
     journal, other = journals(), journals()

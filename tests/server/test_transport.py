@@ -6,6 +6,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -255,7 +256,7 @@ def test_observers_see_the_same(journal: RunJournal) -> None:
     """S22, S23: two from the start and one that comes late get the same bytes."""
 
     async def main() -> None:
-        served = Served(journal)
+        served = Served(journal, heartbeat=60.0)
         run = await served.hold()
         path = f"/runs/{run}/events"
         async with served.open(path) as one, served.open(path) as two:
@@ -266,6 +267,31 @@ def test_observers_see_the_same(journal: RunJournal) -> None:
                     await reader.until_over()
         assert one.received == two.received == late.received
         assert one.received == (await served.get(path)).received
+
+    asyncio.run(main())
+
+
+def test_a_hundred_observers(journal: RunJournal) -> None:
+    """S36: each of them gets everything, of the run and of its thread, and nothing is left of them."""
+
+    async def main() -> None:
+        served = Served(journal, heartbeat=60.0)
+        run = await served.hold()
+        async with AsyncExitStack() as stack:
+            paths = [f"/runs/{run}/events"] * 100 + ["/threads/t/events"] * 100
+            readers = [await stack.enter_async_context(served.open(path)) for path in paths]
+            for reader in readers:
+                await reader.until_frames(3)
+            served.gate.set()
+            await served.over(run)
+            end = (await journal.arun(run)).last_seq
+            for reader in readers:
+                await reader.until(lambda one=reader: len(frames(one.received)) == end)
+            assert {reader.received for reader in readers} == {readers[0].received}
+        assert len(frames(readers[0].received)) == end
+        assert served.app.state.service.open_streams == 0
+        assert not core_of(journal).duties.listeners
+        assert not any(buffer.waiters for buffer in core_of(journal).appender.buffers.values())
 
     asyncio.run(main())
 

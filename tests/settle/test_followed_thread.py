@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
@@ -18,11 +21,12 @@ from tests.support.conversations import Gate
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 PATIENCE = 60
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="nodes of asynchronous runs cannot interrupt on 3.10")
 
 
 def graph_of(model: Scripted) -> Any:
-    async def answer(state: MessagesState) -> Any:
-        return {"messages": [await model.ainvoke(state["messages"])]}
+    async def answer(state: MessagesState, config: RunnableConfig) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"], config)]}
 
     def ask(state: MessagesState) -> Any:
         if "ask" in state["messages"][-2].text:

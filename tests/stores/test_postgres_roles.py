@@ -96,7 +96,8 @@ def test_a_beginning_that_waits_sees_what_was_committed_meanwhile(open_as: Open,
     """Where transactions of the role are serializable, the first statement of one would decide what all of them see."""
     waiting, other = open_as("default_transaction_isolation = 'serializable'"), open_as()
     lock = lock_number("thread", "runjournal", "t")
-    start = Event(run_id="r", kind="run.start", data={"thread_id": "t"}, seq=1, at=1.0)
+    start = Event(run_id="r", kind="run.start", data={"thread_id": "t"}, seq=2, at=1.0)
+    other.append("you", [row(deltas("r", 1))])  # not on the thread yet: a run that begins there waits for the lock as well
     with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as con:
         holder.execute("SELECT pg_advisory_xact_lock(%s)", [lock])
         with beside(lambda: waiting.begin(begun("s", "t"), ())) as there:

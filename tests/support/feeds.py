@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_runjournal import Event, Run, RunJournal
@@ -35,6 +35,7 @@ class Folding:
     has_ids: bool = True
     folds: bool = True
     holds: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def projector(self, run: Run) -> _FoldingProjector:
         return _FoldingProjector()

@@ -41,6 +41,9 @@ _STEPS: Any = st.one_of(
         _CALLS,
     ),
     st.builds(lambda call: _event("tool.error", {"error": "no"}, call), _CALLS),
+    st.builds(
+        lambda text: _event("run.custom", {"value": {"at": text}, "ns": ["sub:1"], "node": "look", "name": None}), _WORDS
+    ),
     st.just(_event("run.checkpoint", {"applied": "x", "step": 1})),
     st.just(_event("run.pause", {"interrupts": [{"value": "May I?"}]})),
     st.just(_event("run.stop", {"cause": "stop"})),

@@ -12,6 +12,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 from langgraph.graph.state import CompiledStateGraph
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from typing_extensions import assert_type
 
 from langchain_runjournal import (
@@ -35,6 +38,7 @@ from langchain_runjournal import (
     repair_tool_pairs,
     start_run,
 )
+from langchain_runjournal.server import Limits, create_app, event_source, event_stream
 from langchain_runjournal.stores import Store
 from langchain_runjournal.stores.memory import MemoryStore
 from langchain_runjournal.stores.sqlite import SqliteStore
@@ -146,6 +150,21 @@ def stores(path: Path) -> list[Store]:
     faulty = FaultyStore(memory)
     RunJournal(faulty)
     return [memory, sqlite]
+
+
+async def may(request: Request, action: str, thread_id: str | None) -> bool:
+    return thread_id is None or request.user.name == thread_id
+
+
+def served(graph: CompiledStateGraph[MessagesState], journal: RunJournal) -> Starlette:
+    create_app({"one": graph, "two": graph}, journal, authorize=lambda request, action, thread_id: True)
+    return create_app(graph, journal, authorize=may, limits=Limits(body=1_000), hosts=["chat.example"])
+
+
+async def streamed(journal: RunJournal, request: Request) -> Response:
+    async for chunk in event_source(journal, "r", request.headers.get("last-event-id"), merge=True):
+        assert_type(chunk, bytes)
+    return await event_stream(journal, "r", request, dialect="native")
 
 
 def errors(journal: RunJournal) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...common import strict_json
 from ...events import DELTA, Event, Run
+from ...events.encoding import encode_text
 from ..frames import Payload, one_line
 from .protocol import Control
 
@@ -24,9 +25,15 @@ class NativeProjector:
 
     def __init__(self, run: Run) -> None:
         self._run_id = run.run_id
+        self._run_json = encode_text(run.run_id)
 
     def event(self, event: Event) -> Sequence[Payload]:
         """Return the event as a frame."""
+        if isinstance(event.bare, str) and isinstance(event.call_id, str):
+            # A token, nearly every event: written by hand, which takes a fifth of the time.
+            about = f'"seq":{event.seq},"kind":"{event.kind}","at":{event.at!r},"call_id":{encode_text(event.call_id)}'
+            text = f'{{"run_id":{self._run_json},{about},"data":{{"text":{encode_text(event.bare)}}}}}'
+            return (Payload(one_line(text)),)
         return (Payload(one_line(strict_json.dumps(event.to_dict()))),)
 
     def control(self, what: Control, detail: str | None = None) -> Sequence[Payload]:
