@@ -224,7 +224,7 @@ def aborter(send: Send, receive: Receive | None = None) -> Callable[[], bool]:
         transport: Any = getattr(getattr(send, "__self__", None), "transport", None) or _transport_behind(send, receive)
         if not callable(getattr(transport, "abort", None)):
             return False
-        with suppress(OSError, AttributeError):
+        with suppress(OSError, ValueError, AttributeError):  # it may be closed already
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_NOW)
         transport.abort()
         return True
