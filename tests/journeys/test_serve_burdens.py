@@ -67,7 +67,7 @@ def until(condition: Callable[[], Any], about: Callable[[], Any]) -> None:
 @LOOPS
 def test_readers_that_never_read(servers: Servers, loop: str) -> None:
     """S33, S34, S35: each is disconnected at the write deadline; one that reads has everything; the memory stays flat."""
-    server = servers(*options_of(loop), pace=0, write_timeout=1.0)
+    server = servers(*options_of(loop), pace=0, write_timeout=4.0)
     run_id = server.begin("lines 5200")  # twenty megabytes
     path = f"/runs/{run_id}/events"
     whole = server.frames(path)
@@ -90,7 +90,7 @@ def test_readers_that_never_read(servers: Servers, loop: str) -> None:
 @pytest.mark.parametrize("site", ["mounted", "all"])
 def test_stuck_readers_of_a_mounted_application(servers: Servers, site: str) -> None:
     """S34: in a FastAPI too, nothing is left of them after the write deadline: no stream, and no socket."""
-    server = servers(pace=0, write_timeout=1.0, site=site)
+    server = servers(pace=0, write_timeout=4.0, site=site)
     run_id = server.client.post("/agent/threads/t/runs", json=says("lines 500")).raise_for_status().json()["run_id"]
     path = f"/agent/runs/{run_id}/events"
     whole = server.frames(path)
@@ -116,7 +116,7 @@ def is_complete(client: socket.socket) -> bool:
 
 def test_a_live_run_and_readers_that_never_read(servers: Servers) -> None:
     """S34, S36: while the run goes on, readers that read get it as it comes, and a Stop works."""
-    server = servers(pace=0.001, write_timeout=1.0)
+    server = servers(pace=0.001, write_timeout=4.0)
     run_id = server.begin("lines 100000")
     path = f"/runs/{run_id}/events"
     with ExitStack() as stack:
