@@ -31,7 +31,7 @@ def fates(seed: object, way: str) -> Iterator[tuple[str, int]]:
     """A way for all connections, each after a random number of bytes."""
     chance = random.Random(f"{seed} {way}")
     while True:
-        yield way, chance.randint(0, LARGEST[way])
+        yield way, chance.randint(20_000 if way == "stall" else 0, LARGEST[way])
 
 
 def is_end(got: Got) -> bool:

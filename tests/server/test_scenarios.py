@@ -113,7 +113,8 @@ def test_a_run_whose_store_is_away(journal: RunJournal, monkeypatch: pytest.Monk
         async with served.open(f"/runs/{run}/events") as reader:
             await reader.until(lambda: b"Wait" in reader.received)
             with monkeypatch.context() as patched:
-                patched.setattr(type(core_of(journal).store), "read", away)
+                for verb in ("read", "append"):
+                    patched.setattr(type(core_of(journal).store), verb, away)
                 served.gate.set()
                 await reader.until(lambda: b"for " in reader.received)
             await reader.until_over()
