@@ -52,7 +52,7 @@ class ServerApplication(Starlette):
         """Serve a request, or the lifespan of a server."""
         if scope["type"] == "http":
             # Middleware hides the connection behind functions, so look at it here.
-            scope.setdefault(ABORT, aborter(send))
+            scope.setdefault(ABORT, aborter(send, receive))
             known: object = CORSMiddleware
             if all(one.cls == known for one in self.user_middleware):
                 # Other middleware may change the body, which a direct write would pass by.
@@ -141,6 +141,8 @@ def _application(service: Service, dialects: Collection[str], cors: Sequence[str
         exception_handlers={HTTPException: respond_http},
         lifespan=lifespan,
     )
+    # The address of a redirect would be made of the `Host` header, which is not checked before.
+    application.router.redirect_slashes = False
     application.state.service = service
     return application
 

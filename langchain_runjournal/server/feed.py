@@ -8,12 +8,12 @@ got had it stayed.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import RunNotFound
 from ..events import Event, Run, RunStatus
@@ -30,6 +30,8 @@ _KIND: Final = attrgetter("kind")
 _LARGE: Final = 256
 """The most events of a block that is kept: a longer page is one that few readers get."""
 _KEPT: Final = 64
+_PORTION: Final = 1 << 18
+"""Characters of the events that become frames together, about."""
 Batch = Sequence[Frame]
 """Frames that are sent together. An empty batch says that there is nothing to send now."""
 
@@ -146,6 +148,26 @@ class RunFrames:
         return found
 
 
+def portions(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Yield the events in slices of a bounded size: for a reader that does not read, not all of them become frames."""
+    begin = size = 0
+    for at, event in enumerate(events, 1):
+        size += _size(event.bare)
+        if size >= _PORTION:
+            yield events[begin:at]
+            begin, size = at, 0
+    if begin < len(events):
+        yield events[begin:] if begin else events  # the same object, by which readers share its frames
+
+
+def _size(value: Any) -> int:
+    """Return the characters of a JSON value, about."""
+    if isinstance(value, str):
+        return len(value)
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return 8 + sum(map(_size, inner))
+
+
 class OwnerWatch:
     """Looks whether the owner of a run is dead: when a reader first waits, and then each `tick` seconds at most."""
 
@@ -202,8 +224,9 @@ class RunFeed:
         async with aclosing(pages):
             async for events in pages:
                 if events:
-                    if found := frames.of(events):
-                        yield found
+                    for portion in portions(events):
+                        if found := frames.of(portion):
+                            yield found
                     continue
                 if frames.is_paused and not self._view.dialect.holds:
                     if paused := frames.control("paused"):

@@ -20,6 +20,7 @@ _PROBLEM: Final = {
         "run_id": {"type": "string", "description": "The run that is in the way."},
     },
 }
+_BLOCK: Final = {"type": "object", "required": ["type"], "properties": {"type": _TEXT}}
 _MESSAGE: Final = {
     "type": "object",
     "required": ["content"],
@@ -27,8 +28,8 @@ _MESSAGE: Final = {
     "properties": {
         "role": {"enum": ["user", "human"]},
         "type": {"enum": ["user", "human"]},
-        "content": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object", "required": ["type"]}}]},
-        "id": {"type": "string", "description": "No message of the thread may have it."},
+        "content": {"anyOf": [_TEXT, {"type": "array", "items": _BLOCK}]},
+        "id": {"type": "string", "minLength": 1, "description": "No message of the thread may have it."},
     },
 }
 _START: Final = {
@@ -38,6 +39,7 @@ _START: Final = {
         "input": {
             "type": "object",
             "description": "The input of the graph. Its messages are new ones of the user.",
+            "minProperties": 1,
             "properties": {"messages": {"type": "array", "minItems": 1, "items": _MESSAGE}},
         },
         "command": {
@@ -52,7 +54,11 @@ _START: Final = {
         "run_id": {"type": "string", "format": "uuid", "description": "The same id again is the same run."},
         "if_busy": {"enum": ["reject", "stop", "wait"], "default": "reject"},
         "graph": {"type": "string", "description": "Its name; needed if there are several."},
-        "before": {"type": "string", "description": "The id of a message: the run takes the place of all from it on."},
+        "before": {
+            "type": "string",
+            "minLength": 1,
+            "description": "The id of a message: the run takes the place of all from it on.",
+        },
         "config": {
             "type": "object",
             "additionalProperties": False,
@@ -77,14 +83,18 @@ _BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("POST", "/threads/{thread}/runs"): {"$ref": "#/components/schemas/Start"},
     ("POST", "/ai-sdk/chat"): {"$ref": "#/components/schemas/Chat"},
 }
+_FLAG: Final = {"enum": ["1", "true", "yes", "on", "", "0", "false", "no", "off"]}
 _CURSOR: Final = "The id of the last frame that was applied; `-1` or `0` from the start, `now` without what is there."
 _QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "cursor": {"schema": _TEXT, "description": _CURSOR},
-    "merge": {"schema": {"enum": ["0", "1"]}, "description": "Join adjacent deltas of a call into one frame."},
-    "wait": {"schema": {"enum": ["0", "1"]}, "description": "Answer when the thread is settled, or after 30 seconds."},
-    "force": {"schema": {"enum": ["0", "1"]}, "description": "Stop a run that is running first."},
+    "merge": {"schema": _FLAG, "description": "Join adjacent deltas of a call into one frame."},
+    "wait": {"schema": _FLAG, "description": "Answer when the thread is settled, or after 30 seconds."},
+    "force": {"schema": _FLAG, "description": "Stop a run that is running first."},
     "run": {"schema": _TEXT, "description": "The id of a run: its stream, also if it is over."},
-    "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": 1000}, "description": "How many, at most."},
+    "limit": {
+        "schema": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+        "description": "How many, at most; more than 1,000 mean 1,000.",
+    },
     "search": {"schema": _TEXT, "description": "Words of the title."},
 }
 _STREAM: Final = ("cursor", "merge")
@@ -125,8 +135,10 @@ _AI_SDK: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]
 """The same, for the AI SDK."""
 _STREAMS: Final = ("/events", "/ai-sdk/chat", "/stream")
 """The ends of the paths that answer with server-sent events."""
+_OF_RUN: Final = {"run": "get /runs/{run}", "events": "get /runs/{run}/events", "stop": "post /runs/{run}/stop"}
+"""What can be done next with a run that has begun: the name of a link, and its operation."""
 _ALWAYS: Final = {"403": "Not for this client.", "404": "Unknown, or hidden.", "422": "Not understood.", "503": "Away."}
-_BODY: Final = {"400": "Not JSON.", "413": "Too large.", "415": "Not sent as JSON."}
+_BODY: Final = {"400": "Not JSON.", "408": "Too slow.", "413": "Too large.", "415": "Not sent as JSON."}
 
 
 def document(table: Mapping[str, Mapping[str, Any]], root_path: str = "") -> dict[str, Any]:
@@ -172,5 +184,11 @@ def _response(status: str, what: str, path: str) -> dict[str, Any]:
     if status >= "400":
         kind, schema = "application/problem+json", {"$ref": "#/components/schemas/Problem"}
     elif path.endswith(_STREAMS):
-        kind, schema = "text/event-stream", {"type": "string"}
-    return {"description": what, "content": {kind: {"schema": schema}}}
+        return {"description": what, "content": {"text/event-stream": {}}}
+    found: dict[str, Any] = {"description": what, "content": {kind: {"schema": schema}}}
+    if status == "201":
+        found["links"] = {
+            name: {"operationId": operation, "parameters": {"run": "$response.body#/run_id"}}
+            for name, operation in _OF_RUN.items()
+        }
+    return found

@@ -23,6 +23,7 @@ _TITLES: Final = {
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    408: "Too slow",
     409: "Conflict",
     410: "Gone",
     413: "Too large",

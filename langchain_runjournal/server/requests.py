@@ -5,12 +5,15 @@ Rule: whatever a client sends, the answer is a clear 4xx. Nothing is read withou
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+
+from starlette.requests import ClientDisconnect
 
 from ..common.text import is_utf8
 from .problems import Problem, not_found
@@ -28,6 +31,8 @@ class Limits:
 
     body: int = 1 << 20
     """Bytes of the body of a request."""
+    body_seconds: float = 20.0
+    """Seconds in which the body of a request must have come. After that, the status is 408."""
     depth: int = 50
     """How deeply the JSON of a body may be nested."""
     id: int = 255
@@ -41,27 +46,39 @@ async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, "Send a JSON object, with the header `Content-Type: application/json`.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limits.body:
-            raise Problem(413, f"The body is larger than {limits.body} bytes. Send less, or raise `Limits.body`.")
-    found = _parsed(bytes(body), limits.depth)
+    try:
+        body = await asyncio.wait_for(_read(request, limits), limits.body_seconds)
+    except asyncio.TimeoutError:
+        raise Problem(408, "The body did not come in time. Send the same request again.") from None
+    except ClientDisconnect:
+        raise Problem(400, "The connection ended before the body did. Send the same request again.") from None
+    found = _parsed(body, limits.depth)
     if not isinstance(found, dict):
         raise Problem(422, 'Send a JSON object, such as {"input": {...}}.')
     return found
 
 
+async def _read(request: Request, limits: Limits) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limits.body:
+            raise Problem(413, f"The body is larger than {limits.body} bytes. Send less, or raise `Limits.body`.")
+    return bytes(body)
+
+
 def _parsed(body: bytes, deepest: int) -> Any:
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
+        found = json.loads(body.decode("utf-8"), **_STRICT)
         # Half of a surrogate pair can be written as JSON, but not stored.
         json.dumps(found, ensure_ascii=False).encode("utf-8")
         is_flat = _is_flat(found, deepest)
     except RecursionError:
         is_flat = False
     except ValueError:
-        raise Problem(400, "The body is not JSON in UTF-8, as RFC 8259 defines it.") from None
+        raise Problem(
+            400, "The body is not JSON in UTF-8, as RFC 8259 defines it, with each name once in an object."
+        ) from None
     if not is_flat:
         raise Problem(422, f"The JSON is nested more than {deepest} levels deep. Send it flatter.")
     return found
@@ -69,6 +86,14 @@ def _parsed(body: bytes, deepest: int) -> Any:
 
 def _refuse(word: str) -> Any:
     raise ValueError(word)
+
+
+def _unique(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Of a name that stands twice, a proxy that checks the body may have seen the other value."""
+    found = dict(members)
+    if len(found) != len(members):
+        raise ValueError("a name stands twice")
+    return found
 
 
 def _finite(text: str) -> float:
@@ -86,6 +111,22 @@ def _is_flat(value: Any, deepest: int) -> bool:
         if not level:
             return True
     return not any(isinstance(one, (dict, list)) for one in level)
+
+
+def _integer(text: str) -> int:
+    value = int(text)
+    if not -(1 << 63) <= value < 1 << 64:
+        # No checkpoint can hold it, so the run that has it could never be settled.
+        raise Problem(422, "A number of the body does not fit into 64 bits. Send it as a text.")
+    return value
+
+
+_STRICT: Final[Mapping[str, Any]] = {
+    "parse_constant": _refuse,
+    "parse_float": _finite,
+    "parse_int": _integer,
+    "object_pairs_hook": _unique,
+}
 
 
 def _items(value: Any) -> Collection[Any]:

@@ -133,11 +133,13 @@ def _message(given: Any, fresh: UUID, limits: Limits) -> HumanMessage:
     if not isinstance(given, dict):
         raise Problem(422, 'A message must be an object, such as {"role": "user", "content": "Hello"}.')
     only(given, ("role", "type", "content", "id"), "A message")
-    if given.get("role", given.get("type", "user")) not in _HUMAN:
+    if any(given.get(key, "user") not in _HUMAN for key in ("role", "type")):
         raise Problem(422, 'A client may send messages with "role": "user" only: the thread has all others.')
     content, id = given.get("content"), given.get("id")
     blocks = content if isinstance(content, list) else [{"type": "text"}]
-    if not isinstance(content, (str, list)) or not all(isinstance(one, dict) and "type" in one for one in blocks):
+    if not isinstance(content, (str, list)) or not all(
+        isinstance(one, dict) and isinstance(one.get("type"), str) for one in blocks
+    ):
         raise Problem(422, 'The "content" of a message must be a text, or a list of content blocks.')
     if id is not None and (not isinstance(id, str) or not 0 < len(id) <= limits.id):
         raise Problem(422, f'The "id" of a message must be a text of 1 to {limits.id} characters.')

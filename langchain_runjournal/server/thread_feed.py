@@ -13,7 +13,7 @@ from ..errors import RunNotFound
 from ..events import Run
 from ..journal.follow_pages import Page, afollow_thread_pages
 from .cursor import Place
-from .feed import Batch, Direct, OwnerWatch, RunFrames, View
+from .feed import Batch, Direct, OwnerWatch, RunFrames, View, portions
 
 if TYPE_CHECKING:
     from ..journal.run_journal import RunJournal
@@ -48,8 +48,12 @@ class ThreadFeed:
         async with aclosing(pages):
             async for events in pages:
                 if events:
-                    if frames := await self._of_page(events):
-                        yield frames
+                    await self._enter(events[0].run_id)
+                    for portion in portions(events):
+                        if found := self._frames.of(portion):
+                            yield found
+                    if self._frames.is_over and (over := self._frames.control("over")):
+                        yield over
                     continue
                 yield ()
                 run_id = self._frames.run_id
@@ -59,14 +63,13 @@ class ThreadFeed:
     def _give(self, events: Page) -> bool:
         return self._frames.give(events, self.direct)
 
-    async def _of_page(self, events: Page) -> Batch:
-        if events[0].run_id != self._frames.run_id:
-            try:
-                run = await self._journal.arun(events[0].run_id)
-            except RunNotFound:  # deleted meanwhile
-                run = Run(run_id=events[0].run_id, thread_id=self._thread_id)
-            self._frames = RunFrames(run, Place(), self._view)
-            self._owner = OwnerWatch(self._journal, self._view.tick)
-        frames = self._frames.of(events)
-        over = self._frames.control("over") if self._frames.is_over else ()
-        return [*frames, *over] if over else frames
+    async def _enter(self, run_id: str) -> None:
+        """Begin with the frames of a run, unless they have begun."""
+        if run_id == self._frames.run_id:
+            return
+        try:
+            run = await self._journal.arun(run_id)
+        except RunNotFound:  # deleted meanwhile
+            run = Run(run_id=run_id, thread_id=self._thread_id)
+        self._frames = RunFrames(run, Place(), self._view)
+        self._owner = OwnerWatch(self._journal, self._view.tick)

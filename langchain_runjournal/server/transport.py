@@ -12,7 +12,7 @@ import math
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from starlette.responses import Response
 from ..common.alarms import alarms
 from . import frames
 from .feed import Batch, Direct
-from .frames import HEARTBEAT, RETRY
+from .frames import HEARTBEAT, RETRY, FrameBlock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -39,6 +39,10 @@ HEADERS: Final = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
+_WRAPPED: Final = 200
+"""How many functions of middleware are searched for the connection, at most."""
+_PIECE: Final = 1 << 16
+"""Characters of one write, about. The write deadline is for each of them, so a slow reader of large events is given time."""
 _ABORT_NOW: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: the system drops what was not sent, and resets the connection."""
 ABORT: Final = "langchain_runjournal.abort"
@@ -88,12 +92,31 @@ async def encoded(source: Source, timing: Timing, *, ids: bool = True) -> AsyncG
             now = time.monotonic()
             if batch:
                 sent = now
-                yield frames.encoded(batch, ids=ids)
+                for piece in _pieces(batch, ids):
+                    yield piece
             elif now - sent >= timing.heartbeat * 0.9:
                 sent = now
                 yield HEARTBEAT
             if now - began >= timing.lease:
                 return
+
+
+def _pieces(batch: Batch, ids: bool) -> Iterator[bytes]:
+    """Yield the bytes of frames, in pieces of a bounded size: the next one is made when the reader has taken this one."""
+    if ids and isinstance(batch, FrameBlock):  # its bytes are there already, for all readers
+        yield frames.encoded(batch, ids=ids)
+        return
+    found: list[str] = []
+    size = 0
+    for frame in batch:
+        text = frame.text(ids=ids)
+        found.append(text)
+        size += len(text)
+        if size >= _PIECE:
+            yield "".join(found).encode()
+            found, size = [], 0
+    if found:
+        yield "".join(found).encode()
 
 
 class EventStream(Response):
@@ -158,7 +181,7 @@ class _Connection:
         self._receive = receive
         self._send = send
         self._timing = timing
-        self._abort: Callable[[], bool] = scope.get(ABORT) or aborter(send)
+        self._abort: Callable[[], bool] = scope.get(ABORT) or aborter(send, receive)
         self._writing_since: float | None = None
         self._is_stuck = False
         self._writer: asyncio.Task[None] | None = None
@@ -243,21 +266,45 @@ def direct_writer(send: Send) -> Direct | None:
     return _DirectWriter(send, transport)
 
 
-def aborter(send: Send) -> Callable[[], bool]:
+def aborter(send: Send, receive: Receive | None = None) -> Callable[[], bool]:
     """Return a function that resets the connection of a request, and says whether it could.
 
     ASGI has no way to abort a connection. A server whose `send` is a method of an object with a `transport` (uvicorn) is
-    asked directly. Any other one gets an exception, and closes the connection in its own way.
+    asked directly, also where middleware stands between. Any other one gets an exception, and closes the connection in its
+    own way.
     """
 
     def abort() -> bool:
-        transport = getattr(getattr(send, "__self__", None), "transport", None)
-        if not isinstance(transport, asyncio.WriteTransport):
+        # Not `isinstance`: the transports of uvicorn on uvloop are of no class of asyncio.
+        transport: Any = getattr(getattr(send, "__self__", None), "transport", None) or _transport_behind(send, receive)
+        if not callable(getattr(transport, "abort", None)):
             return False
-        found = transport.get_extra_info("socket")
-        with suppress(OSError, AttributeError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_NOW)
+        with suppress(OSError, ValueError, AttributeError):  # it may be closed already
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT_NOW)
         transport.abort()
         return True
 
     return abort
+
+
+def _transport_behind(*functions: Any) -> Any:
+    """Return the transport of uvicorn's connection behind functions in which middleware has wrapped it, or None.
+
+    Without it, uvicorn waits for ever for a client that does not read: each such client would keep a socket.
+    """
+    waiting, seen = list(functions), set[int]()
+    while waiting and len(seen) < _WRAPPED:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        owner = getattr(one, "__self__", None)
+        if type(owner).__module__.startswith("uvicorn."):
+            return getattr(owner, "transport", None)
+        inner: list[Any] = []
+        for cell in getattr(one, "__closure__", None) or ():
+            with suppress(ValueError):  # the cell is empty
+                inner.append(cell.cell_contents)
+        inner += [getattr(one, "func", None), *getattr(one, "args", ()), *getattr(owner, "__dict__", {}).values()]
+        waiting += [found for found in inner if callable(found)]
+    return None

@@ -54,7 +54,7 @@ class Server:
     def __init__(self, home: Path, *options: str) -> None:
         given = self.environment(home)
         command = [*self.prefix, sys.executable, "-m", "uvicorn", *self.app, "--port", "0", "--no-access-log"]
-        command += ["--timeout-graceful-shutdown", "1", *options]
+        command += ["--timeout-graceful-shutdown", "1", "--loop", "asyncio", "--http", "h11", *options]
         pipes: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         # A session of its own: so no worker outlives the test.
         self.process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **given}, start_new_session=True, **pipes)
