@@ -41,8 +41,8 @@ test: $(READY)  ## all tests, real kills included
 test-fast: $(READY)  ## the tests without the slow ones
 	$(BOUND) $(BIN)/python -m pytest -q -m "not slow and not look"
 
-test-slow: $(READY)  ## only the slow ones, and those of the pages
-	$(BOUND) $(BIN)/python -m pytest -q -m "slow or look"
+test-slow: $(READY)  ## only the slow ones, and those of the pages; ONLY=tests/server for those of one directory
+	$(BOUND) $(BIN)/python -m pytest -q -m "slow or look" $(ONLY)
 
 storms: $(READY)  ## every cut at every event, hundreds of random fan-outs; then thousands of kills, forks, mutations and failing calls
 	$(BIN)/python -m pytest -q -m storm
