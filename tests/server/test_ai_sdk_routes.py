@@ -17,6 +17,7 @@ from langchain_runjournal.server.transport import HEARTBEAT, RETRY
 from langchain_runjournal.testing import ScriptedChatModel
 from tests.support.ai_sdk_app import application
 from tests.support.asgi import Reader, request
+from tests.support.started_agent import needs_311
 from tests.support.ui_stream import UIMessage, read
 
 CHAT = "/agent/ai-sdk/chat"
@@ -64,6 +65,7 @@ def run(story: Any, **options: Any) -> None:
     asyncio.run(in_loop())
 
 
+@needs_311
 def test_a_stream_is_the_same_bytes_live_resumed_and_after_the_end() -> None:
     """S1, S16, S22: two readers from the start, one that came late, and a replay after the end."""
 
@@ -148,6 +150,7 @@ def test_a_custom_event_of_a_tool_is_a_data_part() -> None:
     run(story)
 
 
+@needs_311
 def test_two_edits_and_their_repetition() -> None:
     """S50: an edit that is sent twice while it runs is one run; the same words again later are a new one."""
 
@@ -171,6 +174,7 @@ def test_two_edits_and_their_repetition() -> None:
     run(story)
 
 
+@needs_311
 def test_the_messages_of_a_thread_name_the_run_that_is_going_on() -> None:
     """S24, S25, P48: the message of the user stands there, what the run says does not; the header closes the gap between
     the two requests of a page."""

@@ -15,6 +15,7 @@ from langchain_runjournal.server import create_app
 from tests.support.asgi import Reader, datas, fetch, frames
 from tests.support.left_runs import leave
 from tests.support.served import Served, says
+from tests.support.started_agent import needs_311
 
 Journals = Callable[..., RunJournal]
 
@@ -296,6 +297,7 @@ def test_a_run_of_a_dead_process_is_stopped(journals: Journals) -> None:
 # --- a human in the loop ----------------------------------------------------------------------------------------------
 
 
+@needs_311
 def test_a_question_and_its_answer(journal: RunJournal) -> None:
     """S49: the question stands beside the messages; the answer begins a run that continues, and a second one is refused."""
 
@@ -452,6 +454,7 @@ def test_an_answer_is_given_again(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 def test_an_edit_beside_an_open_question_is_refused(journal: RunJournal) -> None:
     """The question would stay open for ever on a branch that was left."""
 

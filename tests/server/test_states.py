@@ -13,6 +13,7 @@ from langchain_runjournal.journal.core import core_of
 from tests.support.asgi import Reader, datas, frames
 from tests.support.left_runs import leave
 from tests.support.served import Served
+from tests.support.started_agent import needs_311
 
 Journals = Callable[..., RunJournal]
 
@@ -91,6 +92,7 @@ def test_a_run_that_is_running(journal: RunJournal, cursor: str, by: str) -> Non
     asyncio.run(main())
 
 
+@needs_311
 @CURSOR
 @WHERE
 def test_a_run_that_waits_for_a_human(journal: RunJournal, cursor: str, by: str) -> None:
