@@ -50,7 +50,7 @@ def authorize(request: Request, action: str, thread_id: str | None) -> bool:
         name, password = "", ""
     if not secrets.compare_digest(password.encode(), USERS.get(name, secrets.token_hex()).encode()):
         raise HTTPException(401, "Log in.", {"www-authenticate": "Basic"})
-    return thread_id is None or thread_id.startswith(f"{name}-")
+    return action == "list" if thread_id is None else thread_id.startswith(f"{name}-")
 
 
 chat = create_app(agent, journal, authorize=authorize)

@@ -72,14 +72,25 @@ def lines_of(journal: RunJournal) -> WaitingLines:
     return core_of(journal).extensions.get(WaitingLines, WaitingLines)
 
 
+class AnotherWaits(Exception):
+    """The run whose question a new run answers no longer waits for it."""
+
+
 class Admission:
     """The admission of a run to its thread."""
 
     def __init__(
-        self, journal: RunJournal, run: Run, about: Callable[[], dict[str, Any]], wait_for_owner: float | None = None
+        self,
+        journal: RunJournal,
+        run: Run,
+        about: Callable[[], dict[str, Any]],
+        wait_for_owner: float | None = None,
+        answers: str | None = None,
     ) -> None:
-        """`wait_for_owner`: see `attach`."""
+        """`wait_for_owner`: see `attach`. `answers`: the paused run whose question the new run answers; if another one waits
+        when the new run has the thread, it does not begin (`AnotherWaits`)."""
         self._journal = journal
+        self._answers = answers
         self._wait_for_owner = wait_for_owner
         self._core = core_of(journal)
         self._run = run
@@ -201,6 +212,12 @@ class Admission:
             self._is_taken = not in_the_way
         if self._is_cancelled:
             self.withdraw()
+        if self._is_taken and self._answers is not None:
+            # Now no other run can take the question away. Before this one had the thread, another answer may have done so.
+            waiting = self._journal.runs(self._run.thread_id, RunStatus.PAUSED, 1)
+            if [run.run_id for run in waiting] != [self._answers]:
+                self.withdraw()
+                raise AnotherWaits(self._answers)
         return self._is_taken
 
     def withdraw(self) -> None:

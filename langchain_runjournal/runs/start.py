@@ -178,6 +178,29 @@ async def start_run(
 
     A `Command(resume=...)` resumes a run that waits for a human, in a new run that `continues` it.
     """
+    about: Any = {"journal": journal, "if_busy": if_busy, "timeout": timeout, "grace": grace}
+    about |= {"stream_mode": stream_mode, "on_disconnect": on_disconnect}
+    return await start_answer(None, graph, input, config, **about, **options)
+
+
+async def start_answer(
+    answers: str | None,
+    graph: Pregel[Any, Any, Any, Any],
+    input: Any,
+    config: RunnableConfig | None,
+    *,
+    journal: RunJournal | None,
+    if_busy: IfBusy = "reject",
+    timeout: float | None = None,
+    grace: float = 2.0,
+    stream_mode: Any = None,
+    on_disconnect: OnDisconnect = "continue",
+    **options: Any,
+) -> RunHandle:
+    """Do what :func:`start_run` does. `answers`: the paused run whose question the new run answers.
+
+    Raise `AnotherWaits`, and begin nothing, if another run waits on the thread, or none, when the new run has the thread.
+    """
     choice("if_busy", if_busy, IfBusy)
     choice("on_disconnect", on_disconnect, OnDisconnect)
     if grace is None or seconds("grace", grace) is None:
@@ -198,7 +221,7 @@ async def start_run(
         return control.about()
 
     wait_for_owner = next(one.wait_for_owner for one in attachments_of(graph) if one.journal is journal)
-    admission = Admission(journal, run, about, wait_for_owner)
+    admission = Admission(journal, run, about, wait_for_owner, answers)
     await run_async(admission.acquire(if_busy))
     # No await from here until the task exists: a cancellation in between would leave a run that no task ends.
     readers = Readers(control, stops=on_disconnect == "stop")

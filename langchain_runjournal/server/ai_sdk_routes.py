@@ -118,9 +118,11 @@ class AiSdkRoutes:
     # --- what a POST begins -------------------------------------------------------------------------------------------
 
     async def _graph(self, name: object, thread_id: str) -> Graph:
-        if name is None and len(self._service.graphs) > 1 and await self._newest(thread_id) is not None:
+        found = self._service.graph_named(name) if name is not None else None  # an unknown name is refused in any case
+        if len(self._service.graphs) > 1 and await self._newest(thread_id) is not None:
+            # A thread keeps its graph: a page names one for new threads.
             return await self._service.graph_of(thread_id)
-        return self._service.graph_named(name)
+        return found if found is not None else self._service.graph_named(name)
 
     async def _newest(self, thread_id: str) -> Run | None:
         found = await self._journal.aruns(thread_id, limit=1)
@@ -130,7 +132,7 @@ class AiSdkRoutes:
         if asked.kind == "answer":
             run_id = _run_id(asked.thread_id, "answer", asked.message_id or "")
             about: Any = {"run_id": run_id, "is_named": True, "graph": graph, "if_busy": "reject", "config": {}}
-            return Start(input=Command(resume=asked.resume), **about)
+            return Start(input=Command(resume=asked.resume), questions=asked.questions, **about)
         if asked.kind == "submit":
             return _submit(asked, graph, asked.message_id or "")
         name = (asked.kind, asked.message_id or "", asked.last or "", strict_json.dumps(asked.content))

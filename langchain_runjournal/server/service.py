@@ -103,9 +103,7 @@ class Service:
             run = await self.journal.arun(run_id)
         except RunNotFound:
             await self.access.check(request, action, None)
-            if self.access.authorize is None and await core_of(self.journal).off_loop(
-                partial(was_deleted, self.journal, run_id)
-            ):
+            if self.access.authorize is None and await core_of(self.journal).off_loop(partial(self.was_deleted, run_id)):
                 raise Problem(410, "This run was deleted. Read the messages of its thread.") from None
             raise not_found() from None
         await self.access.check(request, action, run.thread_id)
@@ -120,6 +118,15 @@ class Service:
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Return what `work` returns, which may block."""
         return await core_of(self.journal).off_loop(work)
+
+    def was_deleted(self, run_id: str) -> bool:
+        """Return whether the journal still knows that a run was deleted. Block for as long as the store takes."""
+        core = core_of(self.journal)
+        if run_id in getattr(core.appender, "deleted_runs", ()):
+            return True
+        store: Any = core.store
+        deleted = getattr(store, "deleted", None)
+        return deleted is not None and any(run_id in deleted(owner.owner_id) for owner in store.owners())
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 
@@ -203,7 +210,7 @@ class Service:
 def _attached(graphs: Mapping[str, Graph] | Graph, journal: RunJournal) -> dict[str, Graph]:
     """Return the graphs by name, each attached to the journal."""
     named = dict(graphs) if isinstance(graphs, Mapping) else {"": graphs}
-    if not named:
+    if not named or isinstance(graphs, (list, tuple, set, frozenset)):
         raise InvalidArgument(name="graphs", expected="a graph, or a mapping of names to graphs", value=graphs)
     found: dict[str, Graph] = {}
     for name, graph in named.items():
@@ -214,13 +221,3 @@ def _attached(graphs: Mapping[str, Graph] | Graph, journal: RunJournal) -> dict[
             raise InvalidArgument(name="journal", expected=expected, value=journal)
         found[name or str(graph.get_name())] = graph if journals else attach(graph, journal)
     return found
-
-
-def was_deleted(journal: RunJournal, run_id: str) -> bool:
-    """Return whether the journal still knows that a run was deleted. Block for as long as the store takes."""
-    core = core_of(journal)
-    if run_id in getattr(core.appender, "deleted_runs", ()):
-        return True
-    store: Any = core.store
-    deleted = getattr(store, "deleted", None)
-    return deleted is not None and any(run_id in deleted(owner.owner_id) for owner in store.owners())

@@ -5,8 +5,9 @@ Rule: the journal is closed before the checkpointer. On closing, the journal sto
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,13 +83,29 @@ async def _saver(url: str) -> AsyncIterator[BaseCheckpointSaver[Any]]:
             raise InvalidArgument(
                 name="checkpointer", expected="one whose package is installed", value=masked(url), hint=hint
             ) from exc
-        async with AsyncPostgresSaver.from_conn_string(url) as postgres:
-            await postgres.setup()
+        import psycopg
+
+        async with AsyncExitStack() as stack:
+            try:
+                postgres = await stack.enter_async_context(AsyncPostgresSaver.from_conn_string(url))
+                await postgres.setup()
+            except psycopg.Error as exc:
+                hint = "Start the database, and look at the address, the user, the password and the rights"
+                expected = f"a database that can be used ({type(exc).__name__})"
+                raise InvalidArgument(name="checkpointer", expected=expected, value=masked(url), hint=hint) from None
             yield postgres
         return
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    async with AsyncSqliteSaver.from_conn_string(str(path_of(url))) as sqlite:
+    path = path_of(url)
+    try:
+        # First without the thread of the saver, which would print a traceback of its own.
+        with closing(sqlite3.connect(path)) as probe:
+            probe.execute("PRAGMA schema_version")
+    except sqlite3.Error as exc:
+        expected = f"a SQLite file, or the path of a new one in a directory that exists ({exc})"
+        raise InvalidArgument(name="checkpointer", expected=expected, value=str(path)) from exc
+    async with AsyncSqliteSaver.from_conn_string(str(path)) as sqlite:
         yield sqlite
 
 

@@ -7,8 +7,8 @@ said, nor change a message that is there, nor choose a checkpoint, nor configure
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID, uuid4, uuid5
@@ -16,13 +16,14 @@ from uuid import UUID, uuid4, uuid5
 from langchain_core.messages import HumanMessage
 from langgraph.types import Command
 
+from ..capture.graph_identity import identity, identity_of
 from ..errors import InvalidArgument, RunJournalError, RunNotFound
 from ..events import Run, RunStatus
-from ..runs.admission import IfBusy
-from ..runs.start import start_run
+from ..runs.admission import AnotherWaits, IfBusy
+from ..runs.start import start_answer
 from .problems import Problem
 from .requests import Limits, only, run_uuid
-from .threads import Fork, fork_before
+from .threads import Fork, fork_before, open_questions
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -33,9 +34,12 @@ _MEMBERS: Final = ("input", "command", "run_id", "if_busy", "graph", "before", "
 _COMMAND: Final = ("resume", "continues")
 _CONFIG: Final = ("configurable", "metadata")
 _HUMAN: Final = ("human", "user")
+_QUESTION: Final = re.compile(r"[0-9a-f]{32}")
+"""The id of a question, as LangGraph makes it."""
 _IF_BUSY: Final = ("reject", "stop", "wait")
 _RESERVED: Final = ("runjournal", "langgraph_", "__", "thread_id", "run_id", "checkpoint_", "ls_")
 """Prefixes of metadata that belongs to this package, to LangGraph or to LangChain."""
+_NOT_OPEN: Final = "No question of the thread waits for this answer. Read the messages of the thread."
 _STREAM_MODE: Final = ["messages", "custom"]
 """So that models stream which nodes call by `ainvoke`, and so that a stream writer writes. The server reads no chunks: the
 journal has everything."""
@@ -54,6 +58,8 @@ class Start:
     before: str | None = None
     continues: str | None = None
     """Of an answer: the run whose question it answers, if the client says so."""
+    questions: Sequence[str] = ()
+    """Of an answer: the ids of the questions that it names."""
     config: Mapping[str, Any]
     message_ids: Sequence[str] = ()
     """Ids that the client chose for its messages. No message of the thread may have them."""
@@ -79,7 +85,7 @@ def parse_start(body: Mapping[str, Any], service: Service) -> Start:
         if before is not None or if_busy != "reject":
             raise Problem(422, 'An answer goes with neither "before" nor "if_busy".')
         resume, continues = _command(command)
-        return Start(input=Command(resume=resume), continues=continues, **about)
+        return Start(input=Command(resume=resume), continues=continues, questions=_named(resume), **about)
     found, ids = _input(given, run_id, service.limits)
     return Start(input=found, message_ids=ids, **about)
 
@@ -93,6 +99,12 @@ def _command(command: Any) -> tuple[Any, str | None]:
     if continues is not None and not isinstance(continues, str):
         raise Problem(422, '"continues" must be the id of the run that asked.')
     return command["resume"], continues
+
+
+def _named(resume: Any) -> list[str]:
+    """Return the ids of the questions that an answer names. LangGraph takes an object with such keys for answers by id."""
+    names = list(resume) if isinstance(resume, dict) else []
+    return names if names and all(_QUESTION.fullmatch(one) for one in names) else []
 
 
 def _config(config: Any, service: Service) -> dict[str, Any]:
@@ -171,15 +183,23 @@ async def begin_run(service: Service, thread_id: str, start: Start) -> tuple[str
 
 
 async def _has_begun(service: Service, thread_id: str, run_id: str) -> bool:
-    with suppress(RunNotFound):
+    try:
         if (await service.journal.arun(run_id)).thread_id == thread_id:
             return True
-        raise Problem(409, "This run id is taken. Choose a new one for each run.")
-    return False
+    except RunNotFound:
+        # A client that repeats an old request must not bring a deleted conversation back.
+        if not await service.off_loop(lambda: service.was_deleted(run_id)):
+            return False
+    raise Problem(409, "This run id is taken. Choose a new one for each run.")
 
 
 async def _start(service: Service, thread_id: str, start: Start) -> None:
-    fork = await _prepare(service, thread_id, start)
+    waiting = await _waiting(service, thread_id)
+    given, answers = start.input, None
+    if isinstance(given, Command):
+        given = await _answer(service, start, waiting)
+        answers = None if waiting is None else waiting.run_id
+    fork = await _fork(thread_id, start, waiting)
     configurable = {**start.config.get("configurable", {}), "thread_id": thread_id}
     if fork is not None and fork.checkpoint_id is not None:
         configurable["checkpoint_id"] = fork.checkpoint_id
@@ -188,7 +208,9 @@ async def _start(service: Service, thread_id: str, start: Start) -> None:
         config["metadata"] = dict(start.config["metadata"])
     about: Any = {"journal": service.journal, "if_busy": start.if_busy, "stream_mode": _STREAM_MODE}
     try:
-        await start_run(start.graph, start.input, config, **about)
+        await start_answer(answers, start.graph, given, config, **about)
+    except AnotherWaits:
+        raise Problem(409, _NOT_OPEN) from None
     except RunJournalError:
         raise
     except (TypeError, ValueError, LookupError) as exc:
@@ -196,13 +218,27 @@ async def _start(service: Service, thread_id: str, start: Start) -> None:
         raise Problem(422, detail) from exc
 
 
-async def _prepare(service: Service, thread_id: str, start: Start) -> Fork | None:
-    """Check what only the thread knows. Return where to begin, if not at the end of the thread."""
-    waiting = await _waiting(service, thread_id)
-    if isinstance(start.input, Command):
-        if waiting is None or start.continues not in (None, waiting.run_id):
-            raise Problem(409, "No question of the thread waits for this answer. Read the messages of the thread.")
-    elif start.before is not None and waiting is not None:
+async def _answer(service: Service, start: Start, waiting: Run | None) -> Command[Any]:
+    """Return the answer as the graph takes it. Raise a `Problem` if it is not the answer to a question that is open."""
+    if waiting is None or start.continues not in (None, waiting.run_id):
+        raise Problem(409, _NOT_OPEN)
+    if not identity(start.graph).is_same(identity_of(waiting)):
+        raise Problem(409, "The question was asked by another graph. Name that graph.")
+    is_open = [one.get("id") for one in await open_questions(service, waiting) if isinstance(one, Mapping)]
+    if not set(start.questions) <= set(is_open):
+        raise Problem(409, _NOT_OPEN)
+    resume = start.input.resume
+    if resume is None or resume == {}:
+        # LangGraph would take these for no answer at all.
+        if len(is_open) != 1:
+            raise Problem(422, "Several questions are open. Give the answers by the ids of their questions.")
+        resume = {is_open[0]: resume}
+    return Command(resume=resume)
+
+
+async def _fork(thread_id: str, start: Start, waiting: Run | None) -> Fork | None:
+    """Return where to begin, if not at the end of the thread. Check what only the thread knows."""
+    if start.before is not None and waiting is not None:
         raise Problem(409, "A run of the thread waits for an answer. Answer it, or send a new message.")
     if start.before is None and not start.message_ids:
         return None

@@ -86,7 +86,7 @@ async def read_thread(service: Service, thread_id: str) -> ThreadView:
     messages = as_messages(GraphThreads(graph).shape.messages(state) or []) if state is not None else []
     origins = await service.off_loop(lambda: _origins(service, thread_id))
     going = newest if _is_going(newest) else None
-    questions = [] if going is None else await _questions(service, going)
+    questions = [] if going is None else await open_questions(service, going)
     run_ids = _runs_of(messages, origins)
     return ThreadView(messages=messages, run_ids=run_ids, newest=newest, going=going, questions=questions)
 
@@ -142,7 +142,8 @@ async def _base(service: Service, run_id: str) -> Event | None:
     return None
 
 
-async def _questions(service: Service, run: Run) -> list[Any]:
+async def open_questions(service: Service, run: Run) -> list[Any]:
+    """Return the questions for whose answers a run waits."""
     if run.status != RunStatus.PAUSED:
         return []
     events = await service.journal.aread(run.run_id)
@@ -225,6 +226,8 @@ async def fork_before(
     ids = _message_ids(threads, state.values)
     if before is not None and before not in ids:
         raise Problem(404, "The thread has no such message. Read its messages again.")
+    if is_again and any(one.type == "human" and one.id == before for one in _messages(threads, state.values)):
+        raise Problem(422, '"before" is a message of the user: send the new one as "input", or give the id of an answer.')
     fork = None
     if before is not None:
         fork, ids = await _checkpoint_before(threads, thread_id, before, is_again=is_again)
@@ -258,4 +261,8 @@ async def _checkpoint_before(
 
 
 def _message_ids(threads: GraphThreads, values: Any) -> list[Any]:
-    return [message.id for message in as_messages(threads.shape.messages(values) or [])]
+    return [message.id for message in _messages(threads, values)]
+
+
+def _messages(threads: GraphThreads, values: Any) -> list[BaseMessage]:
+    return as_messages(threads.shape.messages(values) or [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import signal
 import socket
@@ -149,7 +150,7 @@ class _Server:
                 timeout_graceful_shutdown=_GRACE,
             )
             server = _uvicorn(config)
-            with _on_signals(lambda: setattr(server, "should_exit", True)):
+            with _on_signals(lambda: setattr(server, "should_exit", True)), _quiet_end(server):
                 self._announce(listener, host, served, opens)
                 await server.serve(sockets=[listener])
                 self._settings.output.note("stopping the running answers")
@@ -189,6 +190,23 @@ def _uvicorn(config: Any) -> Any:
             yield
 
     return Server(config)
+
+
+@contextmanager
+def _quiet_end(server: Any) -> Iterator[None]:
+    """Leave out of the log what uvicorn says of the streams that it ends with the server, a traceback for each: they end so
+    on purpose, and their readers come back."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        is_cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+        return not (server.should_exit and (is_cancelled or "running task(s)" in str(record.msg)))
+
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(is_news)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_news)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ class ChatRequest:
     content: str | list[Data] = ""
     last: str | None = None
     resume: Any = None
+    questions: tuple[str, ...] = ()
+    """The ids of the questions that an answer names."""
 
 
 def parse(body: object) -> ChatRequest:
@@ -62,7 +64,8 @@ def parse(body: object) -> ChatRequest:
     message_id, parts = _id("the id of the message", last.get("id")), _parts(last)
     answers = [part.get("data") for part in parts if part.get("type") == "data-answer"]
     if answers:
-        return ChatRequest(kind="answer", thread_id=thread_id, message_id=message_id, resume=_resume(answers))
+        resume, questions = _resume(answers)
+        return ChatRequest(kind="answer", thread_id=thread_id, message_id=message_id, resume=resume, questions=questions)
     content = _content(parts)
     kind: Literal["submit", "edit"] = "edit" if target == message_id else "submit"
     return ChatRequest(kind=kind, thread_id=thread_id, message_id=message_id, content=content)
@@ -84,14 +87,15 @@ def _own(message: object) -> str | None:
     return _id("the id of the last message", id) if id is not None else None
 
 
-def _resume(answers: list[Any]) -> Any:
-    """Return what `Command(resume=...)` takes: one value, or the values by the ids of their questions."""
+def _resume(answers: list[Any]) -> tuple[Any, tuple[str, ...]]:
+    """Return what `Command(resume=...)` takes, one value or the values by the ids of their questions; and these ids."""
     for one in answers:
         if not isinstance(one, Mapping) or "value" not in one:
             raise InvalidArgument(name="data-answer", expected='data of the form {"id": ..., "value": ...}', value=one)
     if len(answers) == 1 and answers[0].get("id") is None:
-        return answers[0]["value"]
-    return {_id("the id of a question", one.get("id")): one["value"] for one in answers}
+        return answers[0]["value"], ()
+    found = {_id("the id of a question", one.get("id")): one["value"] for one in answers}
+    return found, tuple(found)
 
 
 def _content(parts: list[Mapping[str, Any]]) -> str | list[Data]:
