@@ -30,7 +30,7 @@ _KIND: Final = attrgetter("kind")
 _LARGE: Final = 256
 """The most events of a block that is kept: a longer page is one that few readers get."""
 _KEPT: Final = 64
-_PORTION: Final = 1 << 18
+_PORTION: Final = 1 << 16
 """Characters of the events that become frames together, about."""
 Batch = Sequence[Frame]
 """Frames that are sent together. An empty batch says that there is nothing to send now."""

@@ -81,8 +81,8 @@ def test_readers_that_never_read(servers: Servers, loop: str) -> None:
         for client in stuck:
             assert not is_complete(client)
         now = server.get("/debug")
-    # Each holds one page of 2,000 events, 4 MB in memory, and no frames of it beyond the next ones: not its whole run.
-    assert now["resident"] - before < 40 * 6 * MEGABYTE, (before, now)
+    # Each holds one page of 2,000 events, 4 to 6 MB in memory, and no frames of it beyond the next ones: not its whole run.
+    assert now["resident"] - before < 40 * 8 * MEGABYTE, (before, now)
     assert now["tasks"] <= tasks
     assert server.frames(path) == whole
 
