@@ -133,6 +133,7 @@ _AI_SDK: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]
     ),
 }
 """The same, for the AI SDK."""
+_UI_MESSAGES: Final = "/ai-sdk/chat/{thread}/messages"
 _STREAMS: Final = ("/events", "/ai-sdk/chat", "/stream")
 """The ends of the paths that answer with server-sent events."""
 _OF_RUN: Final = {"run": "get /runs/{run}", "events": "get /runs/{run}/events", "stop": "post /runs/{run}/stop"}
@@ -180,9 +181,12 @@ def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
 def _response(status: str, what: str, path: str) -> dict[str, Any]:
     if status == "204":
         return {"description": what}
-    kind, schema = "application/json", {"type": "object"}
+    kind: str = "application/json"
+    schema: dict[str, Any] = {"type": "object"}
     if status >= "400":
         kind, schema = "application/problem+json", {"$ref": "#/components/schemas/Problem"}
+    elif path == _UI_MESSAGES:
+        schema = {"type": "array", "items": {"type": "object"}}
     elif path.endswith(_STREAMS):
         return {"description": what, "content": {"text/event-stream": {}}}
     found: dict[str, Any] = {"description": what, "content": {kind: {"schema": schema}}}
