@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.serving import FLAGS, ONLY_CONNECTION, PATIENCE, Chat, ServeProcess
+from tests.support.serving import ONLY_CONNECTION, PATIENCE, Chat, ServeProcess, a_browser
 
 try:
-    from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+    from playwright.sync_api import Browser, Locator, Page, expect
 except ImportError:  # see the fixture
-    sync_playwright = None  # type: ignore[assignment]
+    expect = None  # type: ignore[assignment]
 
 pytest.importorskip("uvicorn")
 
@@ -33,14 +32,9 @@ EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if sync_playwright is None or chromium is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs playwright and a Chromium")
-    expect.set_options(timeout=PATIENCE * 1000)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS.split(), "--disable-sync"])
-        yield browser
-        browser.close()
+    with a_browser() as opened:
+        expect.set_options(timeout=PATIENCE * 1000)
+        yield opened
 
 
 @pytest.fixture
