@@ -37,6 +37,9 @@ IfBusy = Literal["reject", "stop", "wait"]
 
 _LOOK_EVERY: Final = 0.1
 """Seconds after which a run that takes the place of all runs before it looks again for the one that is running."""
+_SETTLING: Final = 5.0
+"""Seconds for which `if_busy="reject"` waits for a run that a journal has claimed from a dead owner: settling it takes some
+milliseconds, and a page may have said already that its answer was cut off."""
 _END_DELAY: Final = 0.15
 """Seconds for which `if_busy="reject"` waits for the end of a run that another process owns: the call of that run may have
 returned, and a store learns of an end up to 70 ms later."""
@@ -148,6 +151,8 @@ class Admission:
 
     def _patience_with(self, running: Run) -> float:
         """Return for how many seconds `if_busy="reject"` waits for the end of a run, or for the death of its owner."""
+        if running.epoch > 1:
+            return _SETTLING
         if running.owner == self._journal.owner_id:
             return 0.0
         owner = self._core.dead_owners.overdue(running)

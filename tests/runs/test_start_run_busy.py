@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.types import Command
 
-from langchain_runjournal import RunHandle, attach, errors, start_run
+from langchain_runjournal import Event, Run, RunHandle, RunStatus, attach, errors, start_run
 from langchain_runjournal.capture.recorder import recorder_of
+from langchain_runjournal.events.segments import pack
+from langchain_runjournal.journal.core import core_of
+from langchain_runjournal.runs.admission import Admission
 from tests.support.agents import words
 from tests.support.conversations import PATIENCE, Gate, build, story, the_rest, until, until_said
 from tests.support.places import PLACES, in_places, place_of
@@ -336,3 +340,31 @@ async def test_a_run_whose_settlement_is_about_to_begin(tmp_path: Path, monkeypa
         talk.gate.open()
         assert facts(await handle.wait()) == DONE
         assert facts(await (await asyncio.wait_for(starting, PATIENCE)).wait()) == DONE
+
+
+@on_a_loop
+async def test_a_run_that_is_being_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal has claimed the run of a dead owner, and settles it: the next message waits for that, and is not refused."""
+    async with talking(tmp_path) as talk:
+        talk.model.say(words("hello"))
+        before = await (await talk.start()).wait()
+        store, me = core_of(talk.journal).store, talk.journal.owner_id
+        left = replace(before, run_id="left", status=RunStatus.RUNNING, owner="a dead owner", ended_at=None, last_seq=0)
+        assert store.begin(left, ()) == []
+        assert store.claim("left", me, 1)
+        asked, loop = asyncio.Event(), asyncio.get_running_loop()
+        patience_with = Admission._patience_with
+
+        def ask(admission: Admission, running: Run) -> float:
+            found = patience_with(admission, running)
+            loop.call_soon_threadsafe(asked.set)
+            return found
+
+        monkeypatch.setattr(Admission, "_patience_with", ask)
+        talk.model.say(words("fine"))
+        starting = asyncio.create_task(talk.start("next"))
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        end = Event(run_id="left", kind="run.end", data={"status": "interrupted", "cause": "crash"}, seq=1, at=1.0)
+        store.append(me, [pack("left", 2, [end])])
+        run = await (await asyncio.wait_for(starting, PATIENCE)).wait()
+        assert facts(run) == ("completed", None, True)

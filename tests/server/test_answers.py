@@ -58,8 +58,9 @@ def test_a_stale_answer_is_refused(dialect: str, journal: RunJournal) -> None:
         for one in (await served.get("/threads/t/runs")).json["runs"][:1]:
             await served.over(one["run_id"])
         run, second = await paused(served)
-        assert second != first
-        for question in (first, "0" * 32, "wrong") if dialect == "ai-sdk" else (first, "0" * 32):
+        # Older releases of LangGraph give both questions of a task one id: then only `continues` tells them apart.
+        stale = ["0" * 32, *([first] if first != second else []), *(["wrong"] if dialect == "ai-sdk" else [])]
+        for question in stale:
             if dialect == "native":
                 answer = await served.post("/threads/t/runs", {"command": {"resume": {question: "stale"}}})
             else:

@@ -39,6 +39,7 @@ async function finish({ version, open, chat, sending }) {
   same(partial.data.cause, 'crash', 'the cause');
   const next = open(messages);
   await next.sendMessage({ text: 'plain' });
+  check(next.status === 'ready', `the conversation continues: ${next.error}`);
   same(textOf(next.messages.at(-1)), 'Hello there, friend.', 'the conversation continues');
 }
 
