@@ -39,6 +39,7 @@ _QUESTION: Final = re.compile(r"[0-9a-f]{32}")
 _IF_BUSY: Final = ("reject", "stop", "wait")
 _RESERVED: Final = ("runjournal", "langgraph_", "__", "thread_id", "run_id", "checkpoint_", "ls_")
 """Prefixes of metadata that belongs to this package, to LangGraph or to LangChain."""
+_NOT_TAKEN: Final = "The graph does not take this. Check the input against the state of the graph."
 _NOT_OPEN: Final = "No question of the thread waits for this answer. Read the messages of the thread."
 _STREAM_MODE: Final = ["messages", "custom"]
 """So that models stream which nodes call by `ainvoke`, and so that a stream writer writes. The server reads no chunks: the
@@ -174,7 +175,7 @@ async def begin_run(service: Service, thread_id: str, start: Start) -> tuple[str
     except InvalidArgument:
         # Another process has begun it meanwhile.
         if not await _has_begun(service, thread_id, run_id):
-            raise Problem(422, "The graph does not take this. Check the input against the state of the graph.") from None
+            raise Problem(422, _NOT_TAKEN) from None
         return run_id, False
     finally:
         service.starting.pop(run_id, None)
@@ -214,8 +215,7 @@ async def _start(service: Service, thread_id: str, start: Start) -> None:
     except RunJournalError:
         raise
     except (TypeError, ValueError, LookupError) as exc:
-        detail = "The graph does not take this. Check the input against the state of the graph."
-        raise Problem(422, detail) from exc
+        raise Problem(422, _NOT_TAKEN) from exc
 
 
 async def _answer(service: Service, start: Start, waiting: Run | None) -> Command[Any]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -22,6 +21,7 @@ from tests.journeys.test_serve_network import fates
 from tests.journeys.test_server import PATIENCE, ROOT
 from tests.support.bad_network import BadNetwork
 from tests.support.places import Place
+from tests.support.processes import end_process
 from tests.support.servers import free_port
 from tests.support.serving_process import OPTIONS, parsed, says
 from tests.support.sse_clients import Curl, HttpxSse
@@ -60,16 +60,9 @@ class Hypercorn:
         return str(self.client.post("/threads/t/runs", json=says(text)).raise_for_status().json()["run_id"])
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(how)
         try:
-            self.process.wait(PATIENCE)
+            end_process(self.process, how, self._reader)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self._reader.join(PATIENCE)
-            assert self.process.stderr is not None
-            self.process.stderr.close()
             self.client.close()
 
 

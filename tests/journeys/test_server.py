@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.processes import end_process
 
 HELD = "Nowhere"  # see _server_app
 
@@ -91,18 +93,10 @@ class Server:
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it, if it has not ended, and return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(how)
         try:
-            self.process.wait(PATIENCE)
+            return end_process(self.process, how, self._reader)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self._reader.join(PATIENCE)
-            assert self.process.stderr is not None
-            self.process.stderr.close()
             self.client.close()
-        return self.process.returncode
 
     def complaints(self) -> str:
         """All that it has said, but for what it is doing, whom it has cut off, and that a client has gone (asyncio)."""

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.processes import end_process
 
 PATIENCE = 60.0  # seconds, for what takes a few at most
 ROOT = Path(__file__).parents[2]
@@ -74,17 +76,7 @@ class ServeProcess:
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it, if it has not ended, and return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        try:
-            self.process.wait(PATIENCE)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self._reader.join(PATIENCE)
-            assert self.process.stderr is not None
-            self.process.stderr.close()
-        return self.process.returncode
+        return end_process(self.process, how, self._reader)
 
 
 class Chat:
