@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -20,7 +21,7 @@ from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from .options import CommandFailed, Settings
 from .output import Output
-from .terminal_text import one_line, standing
+from .terminal_text import ago, one_line, standing
 
 _SHORTEST: Final = 8
 _CANDIDATES: Final = 5
@@ -90,8 +91,13 @@ def short_id(output: Output, journal: RunJournal, run_id: str) -> str:
     return short
 
 
-def find_run(journal: RunJournal, name: str) -> Run:
-    """Return the run that a user has named. Raise `CommandFailed` if no run or several match."""
+def find_run(journal: RunJournal, name: str | None) -> Run:
+    """Return the run that a user has named, or the newest one. Raise `CommandFailed` if no run or several match."""
+    if name is None:
+        newest = journal.runs(limit=1)
+        if not newest:
+            raise CommandFailed(f"The journal {journal.url} holds no run yet.")
+        return newest[0]
     if not name:
         raise CommandFailed("An empty run id names no run. List them with `runjournal list`.")
     if not is_utf8(name):
@@ -113,11 +119,23 @@ def find_run(journal: RunJournal, name: str) -> Run:
     if not found:
         held = "List what it holds with `runjournal list --all`."
         raise CommandFailed(f"The journal {journal.url} holds no run {name!r}. {held}")
-    shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
-    raise CommandFailed(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
+    raise CommandFailed(
+        f"{plural(len(found), 'run')} begin with {name!r}. Give more of the id:", *_candidates(journal, ids, found)
+    )
 
 
-def find_runs(journal: RunJournal, names: Iterable[str]) -> list[Run]:
+def _candidates(journal: RunJournal, ids: Ids, found: Collection[str]) -> Iterator[str]:
+    """Yield a line for each of the newest runs among `found`: its id, its thread and its age."""
+    now = time.time()
+    newest = [run_id for run_id in ids.newest_first if run_id in found]
+    for run in map(journal.run, newest[:_CANDIDATES]):
+        thread = "no thread" if run.thread_id is None else f"thread {one_line(run.thread_id, 40)}"
+        yield f"{run.run_id}, {thread}, {standing(run)}, begun {ago(run.started_at, now)}"
+    if len(newest) > _CANDIDATES:
+        yield f"and {plural(len(newest) - _CANDIDATES, 'older run')}"
+
+
+def find_runs(journal: RunJournal, names: Iterable[str | None]) -> list[Run]:
     """Return the runs that a user has named, each once."""
     return list({run.run_id: run for run in (find_run(journal, name) for name in names)}.values())
 
