@@ -17,6 +17,7 @@ from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreFailed
 from .commands.check import check
 from .commands.delete import delete
 from .commands.demo import demo
+from .commands.doctor import doctor
 from .commands.export import export
 from .commands.follow import follow
 from .commands.list import list_runs
@@ -181,5 +182,20 @@ def commands(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
-for _command in (list_runs, show, transcript, follow, stop, recover, check, delete, prune, export, view, serve, demo):
+for _command in (
+    list_runs,
+    show,
+    transcript,
+    follow,
+    stop,
+    recover,
+    check,
+    doctor,
+    delete,
+    prune,
+    export,
+    view,
+    serve,
+    demo,
+):
     commands.add_command(_command)

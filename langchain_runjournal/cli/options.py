@@ -73,22 +73,24 @@ class Settings:
                 self.output.warn(f"the spool of a dead owner is damaged: {report.problem}. The file was kept.")
         return len(reports)
 
-    def _url(self) -> str:
-        given = self.values.get("journal")
-        url = given or DEFAULT
+    @property
+    def url(self) -> str:
+        """The path or the URL of the journal, which need not exist."""
+        url = str(self.values.get("journal") or DEFAULT)
         if url.strip() == ":memory:":
             raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
+        return url
+
+    def _url(self) -> str:
+        given, url = self.values.get("journal"), self.url
         what_to_do = "Give the path or the URL of one with --journal, or set RUNJOURNAL_URL."
-        try:
+        with wrong_urls():
             if is_on_server(url):
                 if not exists(url, busy_timeout=self.values.get("busy_timeout")):
                     restore = "If it held one before, restore that from a backup."
                     raise CommandFailed(f"{masked(url)} holds no journal. {what_to_do} {restore}")
-                return str(url)
+                return url
             path = path_of(url)
-        except UnknownStore as exc:
-            instead = "Give a path such as runs.db, or a URL such as sqlite:////var/lib/app/runs.db or postgresql://host/db"
-            raise click.UsageError(f"{exc.url!r} names no journal: {exc.reason}. {instead}") from exc
         if path.is_dir():
             raise CommandFailed(f"{path} is a directory. Give the path of a journal in it, for example {path / DEFAULT}.")
         if not path.exists():
@@ -96,7 +98,17 @@ class Settings:
             raise CommandFailed(f"The journal {path} does not exist{where}. {what_to_do}")
         if path.is_file() and not path.stat().st_size and not Path(f"{path}-wal").exists():
             raise CommandFailed(f"{path} is an empty file, and not yet a journal. {what_to_do}")
-        return str(url)
+        return url
+
+
+@contextmanager
+def wrong_urls() -> Iterator[None]:
+    """Turn the error about a URL that names no journal into wrong usage."""
+    try:
+        yield
+    except UnknownStore as exc:
+        instead = "Give a path such as runs.db, or a URL such as sqlite:////var/lib/app/runs.db or postgresql://host/db"
+        raise click.UsageError(f"{exc.url!r} names no journal: {exc.reason}. {instead}") from exc
 
 
 class Seconds(click.FloatRange):

@@ -51,7 +51,12 @@ class Output:
         """Print one line to stderr."""
         if self.is_silent:
             return
-        self.talk.print(Text(indent + one_line(text), style=style), soft_wrap=True)
+        try:
+            self.talk.print(Text(indent + one_line(text), style=style), soft_wrap=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass  # only stderr is full: the data and the exit code are not
 
     def end_line(self) -> None:
         """Start a new line after the ^C that a terminal shows."""

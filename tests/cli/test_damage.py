@@ -59,7 +59,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("command", READERS)
-@pytest.mark.parametrize("form", ["--json", "--no-json"])
+@pytest.mark.parametrize("form", ["--json"])
 @pytest.mark.parametrize("first", LOST)
 def test_what_is_missing_is_said_and_the_rest_is_given(command: str, form: str, first: int) -> None:
     """Missing events cause one line on stderr and exit code 1; a whole run causes neither."""
@@ -184,7 +184,7 @@ def test_a_damage_is_said_once() -> None:
     """A problem names the run once, and the advice once."""
     without(4)
     by_hand("UPDATE segments SET body = 'x' WHERE run = 2")
-    for line in run("check", "--no-json").stdout.splitlines():
+    for line in run("check").stdout.splitlines():
         assert line.count("Keep a copy") == 1
         assert "PRAGMA" not in line
-    assert "cut  damage: it has a gap: 3 is followed by 7. Keep" in run("check", "--no-json").stdout
+    assert "cut  damage: it has a gap: 3 is followed by 7. Keep" in run("check").stdout

@@ -63,7 +63,7 @@ def test_follow_shows_each_event_as_it_comes(command: Start, writer: Writer) -> 
 
 def test_follow_for_people_is_the_text_as_it_comes(command: Start, writer: Writer) -> None:
     """Only the words go to stdout, as they arrive."""
-    process = command("follow", "live", "--no-json")
+    process = command("follow", "live")
     assert process.stdout is not None
     for word in ("one ", "two ", "three"):
         writer.say("llm.ai.delta", text=word)
@@ -210,7 +210,7 @@ def test_the_runs_of_a_killed_process_are_recovered(
 ) -> None:
     """`stop` and `recover` name what they need; with the graph, `recover` settles the thread with the partial answer."""
     run_id = starter.do("start", thread="t", text="talk")
-    follower = command("follow", run_id, "--no-json")
+    follower = command("follow", run_id)
     assert follower.stdout is not None
     assert follower.stdout.read(2) == "1 "
     starter.kill()
@@ -270,7 +270,7 @@ os.kill(os.getpid(), 9)
 """
     process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
-    listing = command("list", "--no-json")
+    listing = command("list")
     said, told = listing.communicate(timeout=PATIENCE)
     assert listing.returncode == 0
     assert "dead owner" in said

@@ -77,7 +77,7 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
         for number in range(20_000):
             journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"word {number} "}, call_id="c"))
         journal.append(Event(run_id="r", kind="run.end", data={"status": "interrupted", "cause": "stop"}))
-    for args in (["export", "--all"], ["follow", "r"], ["follow", "r", "--no-json"], ["transcript", "r", "--no-json"]):
+    for args in (["export", "--all"], ["follow", "r"], ["follow", "r"], ["transcript", "r"]):
         process = started(*args, cwd=tmp_path)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -163,7 +163,7 @@ def test_a_locked_journal_ends_in_time(home: Path) -> None:
 
 def test_an_ascii_terminal_gets_question_marks(home: Path) -> None:
     """A character that the terminal cannot show becomes a question mark, not an error."""
-    process = started("transcript", "bbbb", "--no-json", cwd=home, env=environment(PYTHONIOENCODING="ascii"))
+    process = started("transcript", "bbbb", cwd=home, env=environment(PYTHONIOENCODING="ascii"))
     said, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, told
     assert "?]0;owned?" in said

@@ -655,7 +655,7 @@ def test_the_command_line_says_what_became_of_the_call(ran: Tools, tmp_path: Pat
         with pytest.raises(errors.CallCut):
             streams(graph)
         run_id = journal.runs()[0].run_id
-    shown = command("--journal", str(tmp_path / "runs.db"), "transcript", run_id, "--no-json").stdout
+    shown = command("--journal", str(tmp_path / "runs.db"), "transcript", run_id).stdout
     assert "ai (cut off: length)" in shown
     assert shown.count("→ delete") == 1
     assert "← not begun: the answer was cut off (length)" in shown

@@ -42,6 +42,7 @@ DOORS = {
     ("events.run", "view"): "Run._repr_html_",
     ("cli.commands.demo", "demo"): "the command `runjournal demo`",
     ("cli.commands.serve", "demo.chat"): "`runjournal serve --demo`",
+    ("cli.doctor_graph", "settle.attached_graph"): "`runjournal doctor --graph`",
 }
 """What goes up, by name and with the reason."""
 PURE_ROOMS = {"errors", "events", "messages", "redact", "timeline", "view"}
@@ -56,6 +57,7 @@ PURE = {
     "common.strict_json",
     "common.text",
     "common.wording",
+    "cli.doctor_kinds",
     "guard.bridge",
     "guard.cutoff_notes",
     "guard.projection",

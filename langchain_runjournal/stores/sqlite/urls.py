@@ -12,6 +12,7 @@ from ...common.arguments import choice, options, positive
 from ...common.masked_urls import masked
 from ...errors import InvalidArgument, UnknownStore
 from .. import Synchronous
+from .look import SqliteLook
 from .store import SqliteStore
 
 _OPTIONS: Final = ("synchronous", "busy_timeout")
@@ -27,6 +28,12 @@ def open_url(url: str, **given: Any) -> SqliteStore:
         if name in given:
             raise InvalidArgument(name=name, expected="left out where the URL gives it", value=given[name])
     return SqliteStore(path, **found, **given)
+
+
+def look_at(url: str, **given: Any) -> SqliteLook:
+    """Return a look at the file of a path or a URL, which must exist."""
+    path, found = _parts_of(url)
+    return SqliteLook(path, float({**found, **given}.get("busy_timeout", 5.0)))
 
 
 def path_of(url: str) -> Path:
