@@ -49,7 +49,7 @@ def test_whatever_a_run_holds_can_be_shown(events: list[Any]) -> None:
         write(db, f"r {EVIL}", events)
         for command in ("list", "show", "follow", "export"):
             names = [] if command == "list" else ["@last"]
-            for form in "--json":
+            for form in ("--json", "--no-json"):
                 done = run(command, *names, form, "--journal", str(db))
                 # `follow` exits with 1 for a run with a dead owner.
                 assert done.exit_code == 0 or "is dead: its process ended" in done.stderr, (command, done.output)
@@ -80,7 +80,7 @@ def test_nothing_in_a_run_is_a_command(tmp_path: Path) -> None:
     ]
     write(db, EVIL, events)
     for command in ("list", "show @last", "transcript @last", "follow @last", "stop @last", "check", "recover"):
-        for form in "--json":
+        for form in ("--json", "--no-json"):
             done = run(*command.split(), form, "--journal", str(db))
             assert not SIGNS & set(done.output), (command, form)
             assert "This is a bug" not in done.stderr

@@ -59,7 +59,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("command", READERS)
-@pytest.mark.parametrize("form", ["--json"])
+@pytest.mark.parametrize("form", ["--json", "--no-json"])
 @pytest.mark.parametrize("first", LOST)
 def test_what_is_missing_is_said_and_the_rest_is_given(command: str, form: str, first: int) -> None:
     """Missing events cause one line on stderr and exit code 1; a whole run causes neither."""
@@ -84,7 +84,7 @@ def test_what_is_missing_is_said_and_the_rest_is_given(command: str, form: str, 
 def test_to_follow_from_somewhere_is_no_way_round(after: str) -> None:
     """Gaps before `--after` count as well, and the output begins after that event."""
     without(4)
-    done = run("follow", "cut", "--after", after)
+    done = run("follow", "cut", "--after", after, "--json")
     assert done.exit_code == 1
     assert done.stderr == f"runjournal: {LOST[4]}; see `runjournal check`\n"
     there = [seq for seq in (1, 2, 3, 7, 8, 9, 10, 11) if seq > int(after)]
@@ -151,7 +151,7 @@ def test_a_run_whose_row_is_damaged_is_left_out(damage: str) -> None:
     said = run("show", "cut")
     assert (said.exit_code, said.stdout, said.stderr.count("\n")) == (1, "", 1)
     assert ROWS[damage] in said.stderr
-    checked = run("check")
+    checked = run("check", "--json")
     assert checked.exit_code == 1
     assert ["run cut" in json.loads(line)["text"] for line in checked.stdout.splitlines()] == [True]
     assert checked.stderr == "runjournal: 1 problem in 1 run, 13 events\n"
@@ -171,7 +171,7 @@ def test_text_that_is_none_is_damage_and_is_not_shown() -> None:
 def test_a_table_that_is_missing_is_one_problem() -> None:
     """`check` reports it as data, with a count; every other command reports it in one line."""
     by_hand("DROP TABLE live")
-    checked = run("check")
+    checked = run("check", "--json")
     assert [json.loads(line)["text"] for line in checked.stdout.splitlines()] == ["the table live is missing"]
     assert (checked.exit_code, checked.stderr) == (1, "runjournal: 1 problem in 0 runs, 0 events\n")
     for command in ("list", "show well", "export --all"):

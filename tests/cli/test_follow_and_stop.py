@@ -43,7 +43,7 @@ def test_follow_of_what_is_over(journal: Path) -> None:
 
 def test_follow_of_what_waits_for_a_human_ends(journal: Path) -> None:
     """It says that the run waits, and exits with 0."""
-    done = run("follow", WAITS)
+    done = run("follow", WAITS, "--json")
     assert done.exit_code == 0
     assert json.loads(done.stdout.splitlines()[-1])["kind"] == "run.pause"
     assert "waits for a human" in done.stderr
@@ -83,7 +83,7 @@ def test_what_the_program_reported_goes_to_stderr(here: Path) -> None:
 def test_stop_of_what_is_over_is_fine(journal: Path) -> None:
     """It says so, requests nothing, and prints the run."""
     for name, why in ((STOPPED, "ended already"), (WAITS, "waits for a human")):
-        done = run("stop", name)
+        done = run("stop", name, "--json")
         assert done.exit_code == 0
         assert why in done.stderr
         assert json.loads(done.stdout)["stop"] is None

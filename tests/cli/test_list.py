@@ -20,7 +20,7 @@ from tests.support.command_line import (
 )
 
 
-def test_list_is_json_lines_where_no_terminal_is(journal: Path) -> None:
+def test_list_is_json_lines_with_json(journal: Path) -> None:
     """One object a line, newest first, always with the same keys."""
     found = data("list")
     assert [one["run_id"] for one in found] == list(reversed(ALL))
@@ -74,7 +74,7 @@ def test_list_can_be_narrowed(journal: Path) -> None:
     """By thread, by status and by number; `list` says when there are more runs."""
     assert [one["run_id"] for one in data("list", "--thread", "t1")] == [FAILED, DONE]
     assert [one["run_id"] for one in data("list", "--status", "paused")] == [WAITS]
-    done = run("list", "--limit", "1")
+    done = run("list", "--limit", "1", "--json")
     assert len(done.stdout.splitlines()) == 1
     assert "there are more" in done.stderr
     assert "more" not in run("list", "--all").stderr

@@ -153,7 +153,7 @@ def test_a_locked_journal_ends_in_time(home: Path) -> None:
     con = sqlite3.connect(home / "runs.db", isolation_level=None)
     con.execute("BEGIN IMMEDIATE")
     try:
-        process = started("list", cwd=home, env=environment(RUNJOURNAL_BUSY_TIMEOUT="0.1"))
+        process = started("list", "--busy-timeout", "0.1", cwd=home, env=environment())
         said, told = process.communicate(timeout=PATIENCE)
     finally:
         con.close()
