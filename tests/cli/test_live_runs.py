@@ -118,7 +118,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Write
     # `after` is the last event that it printed, or the one before the page that it was printing.
     after = int(told.rpartition("runjournal follow live --after ")[2])
     assert after <= 3
-    again = command("follow", "live", "--after", str(after, "--json"))
+    again = command("follow", "live", "--after", str(after), "--json")
     said, _ = again.communicate(timeout=PATIENCE)
     assert [json.loads(line)["seq"] for line in said.splitlines()] == list(range(after + 1, 5))
     assert again.returncode == 0

@@ -183,7 +183,7 @@ def test_ids_are_completed(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", ["list", "list --no-json", "export --all", "check", "--help", "--version", "list --help", "follow @last"]
+    "args", ["list", "list --json", "export --all", "check", "--help", "--version", "list --help", "follow --json", "doctor"]
 )
 def test_an_output_that_is_full_is_one_line(home: Path, args: str) -> None:
     """The line says what to do, and the exit code is 1, also for the help."""
