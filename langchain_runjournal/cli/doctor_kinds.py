@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import re
-import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ OTHER: Final = "other"
 """The kind of an error whose text does not begin with the name of an exception."""
 _NAME: Final = re.compile(r"([A-Z][A-Za-z0-9_]{2,59})(?::|$)")
 _ENDINGS: Final = ("Error", "Exception", "Warning", "Timeout", "Interrupt", "Cancelled", "Exhausted", "Refused")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _KNOWN: Final = {
     name
     for module in (builtins, errors)
@@ -60,10 +60,7 @@ def about(exc: BaseException) -> dict[str, str]:
 
 def shown_id(run_id: str) -> str | None:
     """Return the id of a run, if it says nothing: a program may give ids that hold the name of a user."""
-    try:
-        return run_id if str(uuid.UUID(run_id)) == run_id.lower() else None
-    except ValueError:
-        return None
+    return run_id if _UUID.fullmatch(run_id) else None
 
 
 def _failed(exc: errors.StoreFailed) -> str:
