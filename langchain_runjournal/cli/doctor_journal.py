@@ -52,6 +52,7 @@ def journal_facts(url: str, busy_timeout: float | None, spool_dir: str | None) -
         "unsettled": [],
         "errors": [],
         "spools": [],
+        "spool_dir": None if spool_dir is None else {"path": at_home(spool_dir), "exists": os.path.isdir(spool_dir)},
     }
     owners: dict[str, Owner] | None = None
     store_id: bytes | None = None

@@ -76,6 +76,8 @@ def _of_journal(journal: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "unreadable", f"The journal cannot be read ({journal['error']['kind']}): {journal['error']['text']}."
     if journal["missed"]:
         yield "missed", f"This report leaves out {journal['missed']}. `runjournal list` opens the journal for work."
+    if journal["spool_dir"] and not journal["spool_dir"]["exists"]:
+        yield "spool", f"The spool directory {journal['spool_dir']['path']} does not exist. Give the one of the program."
     wide = [one["name"] for one in journal.get("files", ()) if one["exposed"]]
     if wide:
         yield (

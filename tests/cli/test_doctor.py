@@ -254,6 +254,7 @@ def test_the_spools_of_a_directory_are_found(here: Path) -> None:
     found = report("--spool-dir", "spools")
     assert found["journal"]["spools"][0]["damaged"]
     assert any("could not be imported whole" in problem["text"] for problem in found["problems"])
+    assert "The spool directory missing does not exist" in report("--spool-dir", "missing")["problems"][0]["text"]
 
 
 def test_what_other_users_can_read_is_reported(journal: Path) -> None:

@@ -32,12 +32,12 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("args", [("list",), ("show", "@last"), ("follow", "@last"), ("--help",)])
+@pytest.mark.parametrize("args", [("list",), ("show", "@last"), ("follow", "@last"), ("doctor",), ("--help",)])
 def test_it_starts_without_langgraph(home: Path, args: tuple[str, ...]) -> None:
     """LangGraph takes half a second to import; LangChain's messages are not imported either."""
     command = [sys.executable, "-c", IMPORTED, *args]
     done = subprocess.run(command, cwd=home, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (args == ("doctor",)), done.stderr  # one run is not settled
     modules = json.loads(done.stderr.splitlines()[-1])
     assert "langchain_runjournal.cli.app" in modules
     assert not {"langgraph", "langchain_core", "pydantic"} & {name.partition(".")[0] for name in modules}
