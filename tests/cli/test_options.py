@@ -159,8 +159,8 @@ def test_the_spools_of_a_directory_are_imported(here: Path) -> None:
     RunJournal(here / "runs.db").close()
     (here / "spools").mkdir(mode=0o700)
     run_id = kill_a_writer(here / "runs.db", here / "spools", "words")
-    assert run_id not in run("list").stdout
-    done = run("list", env={"RUNJOURNAL_SPOOL_DIR": "spools"})
+    assert run_id not in run("list", "--json").stdout
+    done = run("list", "--json", env={"RUNJOURNAL_SPOOL_DIR": "spools"})
     assert run_id in done.stdout
     assert "imported 100 events of 1 run" in done.stderr
     assert not list((here / "spools").iterdir())
