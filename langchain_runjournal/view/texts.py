@@ -87,15 +87,17 @@ def _marked(shown: str) -> str:
             if one[2].startswith(opening[2]) and not one[0].strip().strip(opening[2][0]):
                 closing = one
         found.append(_inline(shown[at : opening.start()]))
-        end = len(shown) if closing is None else closing.start()
-        inner = shown[opening.end() : end].removeprefix(_LINE)
-        mark = "" if closing is None else _sign(closing[0])
-        found.append(f'<code class="rj-block">{_sign(opening[0] + _LINE)}{inner}{mark}</code>')
-        at = len(shown) if closing is None else min(closing.end() + 1, len(shown))
-        if closing is not None and closing.end() < len(shown):
-            found.append(_sign(_LINE))
+        begin, end = _after(shown, opening), len(shown) if closing is None else closing.start()
+        at = len(shown) if closing is None else _after(shown, closing)
+        signs = _sign(shown[opening.start() : begin]), "" if closing is None else _sign(shown[end:at])
+        found.append(f'<code class="rj-block">{signs[0]}{shown[begin:end]}{signs[1]}</code>')
     found.append(_inline(shown[at:]))
     return "".join(found)
+
+
+def _after(shown: str, fence: re.Match[str]) -> int:
+    """Return where the line after a fence begins."""
+    return fence.end() + shown.startswith(_LINE, fence.end())
 
 
 def _inline(shown: str) -> str:

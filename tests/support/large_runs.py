@@ -9,7 +9,8 @@ from langchain_runjournal import Event, Run
 from langchain_runjournal.events.run_state import advance, begin
 
 _BEGAN = 1_795_045_986.0
-_WORDS = "The direct train leaves at eight and arrives in the afternoon with a change in **Basel** or none at all".split()
+_TEXT = "The direct train leaves at eight and arrives in the afternoon with a change in **Basel** or none at all"
+_WORDS = _TEXT.split()
 _TOOLS = ("search_trains", "search_hotels", "weather", "read_page", "book_seat")
 _PLACES = ("Hamburg", "Zürich", "Basel", "Wien", "Kopenhagen", "Amsterdam")
 
