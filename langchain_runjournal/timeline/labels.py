@@ -41,7 +41,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def _width(sign: str) -> float:
-    if sign in " .,:;'|!iljt()[]/-·":
+    if sign in " \N{NO-BREAK SPACE}.,:;'|!iljt()[]/-·":
         return 0.4
     if sign in "mwMW%@…" or sign.isupper():
         return 1.0

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..common.wording import plural
-from ..timeline.calls import ModelCall
 from ..timeline.labels import Label, group_text, grouped, placed, round_times, silences
 from ..timeline.rows import Row
 from ..timeline.time_axis import Axis
@@ -19,7 +18,7 @@ from ..timeline.timeline import Mark, Timeline
 from .anchors import Anchors
 from .chart_rows import RowDrawer, waits
 from .elements import Place, badge, bidi_isolate, duration, number, percent, safe, since
-from .phrases import mark_words, model_words, report_words, tool_words
+from .phrases import aside_words, mark_words, model_words, report_words, tool_words
 
 WIDE: Final = 340.0
 """Pixels of the narrowest track in the wide layout. The style sheet switches to the narrow one before it gets narrower."""
@@ -87,7 +86,7 @@ def axis_labels(axis: Axis, track: float, size: float = SMALL) -> list[Label]:
     """Return the labels of the axis on a track of so many pixels: lengths of silences, and round times."""
     silent = [(where, duration(length), True) for where, length in silences(axis, track, size, "00 min 00 s")]
     times = []
-    for began, passed in round_times(axis, 6 if track > 200 else 2):
+    for began, passed in round_times(axis, 6 if track > 200 else 3):
         # After a silence, labels count from its end.
         words = f"+{duration(passed)}" if began else duration(passed) if passed else "0\N{NO-BREAK SPACE}s"
         times.append((axis.place(began + passed), words, False))
@@ -216,9 +215,9 @@ def _legend(line: Timeline, rows: Sequence[Row]) -> str:
         found.append(("flow", "tokens as they arrived"))
     if any(waits(call, line.axis) for call in models):
         found.append(("wait", "model, waiting for tokens"))
-    if any(_is_aside(call) for call in models):
+    if any(call.role == "helper" for call in models):
         found.append(("aside", "helper call"))
-    if any(call.replaced or call.unused for call in models):
+    if any(map(aside_words, models)):
         found.append(("replaced", "answer that was not used"))
     outcomes = {tool.outcome for tool in tools}
     names = {"result": "tool with a result", "error": "tool with an error", "interrupted": "waits for a human"}
@@ -229,16 +228,12 @@ def _legend(line: Timeline, rows: Sequence[Row]) -> str:
         found.append(("open", "tool that never ended" if line.run.ended else "tool that has not ended"))
     if any(tool.late for tool in tools):
         found.append(("late", "ended after the run"))
-    if any(row.call is None for row in rows):
+    if any(row.call is None and row.is_open for row in rows):
         found.append(("group", "node with several calls"))
     if line.axis.breaks:
         found.append(("gap", "a long silence, shortened"))
     items = "".join(f'<li><i class="rj-key rj-k-{kind}"></i>{words}</li>' for kind, words in found)
     return f'<ul class="rj-legend" aria-label="Legend">{items}</ul>' if items else ""
-
-
-def _is_aside(call: ModelCall) -> bool:
-    return call.role == "helper"
 
 
 def _in_words(line: Timeline, place: Place) -> str:

@@ -14,7 +14,7 @@ from ..timeline.time_axis import Axis
 from ..timeline.timeline import Timeline
 from .anchors import Anchors
 from .elements import bidi_isolate, brief, duration, number, percent, safe
-from .phrases import model_words, row_name, row_tags, token_counts, token_sum, tool_words
+from .phrases import aside_words, model_words, row_name, row_tags, token_counts, token_sum, tool_words
 
 _SEEN: Final = 0.002
 _LEAST: Final = 0.004
@@ -101,7 +101,7 @@ class RowDrawer:
     def _model_bar(self, call: ModelCall, title: str) -> str:
         role = call.role if call.role in ("answer", "helper", "subagent") else "answer"
         kind = f"rj-bar rj-model rj-{role} rj-{call.outcome}"
-        if call.replaced or call.unused:
+        if aside_words(call):
             kind += " rj-replaced"
         begin, end = self.axis.place(call.began), self.axis.place(call.ended)
         inner, shape = "", flow(call, self.axis, self.highest)

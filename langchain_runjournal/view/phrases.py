@@ -215,8 +215,8 @@ def row_tags(
             found.append(("aside", "helper"))
         if words := attempt_words(call, models):
             found.append(("again", words))
-        if call.replaced or call.unused:
-            found.append(("aside", "replaced" if call.replaced else "not used"))
+        if call.outcome != "error" and (words := aside_words(call)):
+            found.append(("aside", words))
     match call.outcome:
         case "partial":
             found.append(("bad", "cut off"))
@@ -231,6 +231,13 @@ def row_tags(
     if call.late:
         found.append(("wait", "late"))
     return found
+
+
+def aside_words(call: ModelCall) -> str:
+    """Return why the words of an answer are not part of the conversation; empty for a helper call, whose words never are."""
+    if call.role == "helper":
+        return ""
+    return "replaced" if call.replaced else "not used" if call.unused else ""
 
 
 def attempt_words(call: ModelCall, models: Mapping[str, ModelCall]) -> str:

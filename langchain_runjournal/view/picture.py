@@ -21,7 +21,7 @@ from ..timeline.timeline import Timeline
 from .chart import axis_labels, marks_of, pins
 from .chart_rows import flow, rates
 from .elements import bidi_isolate, duration, safe
-from .phrases import headline, row_name, row_tags, sentences
+from .phrases import aside_words, headline, row_name, row_tags, sentences
 
 _WIDTH: Final = 1000
 _LEFT: Final = 360
@@ -180,7 +180,7 @@ class _Drawing:
 
     def _model(self, call: ModelCall, top: float) -> None:
         begin, end = self._x(self.axis.place(call.began)), self._x(self.axis.place(call.ended))
-        faint = ' opacity="0.55"' if call.replaced or call.unused or call.role == "helper" else ""
+        faint = ' opacity="0.55"' if aside_words(call) or call.role == "helper" else ""
         self._box(begin, top + 3, end - begin, 16, _WAIT, faint)
         shape = flow(call, self.axis, self.highest)
         if shape and call.first is not None and call.last is not None:

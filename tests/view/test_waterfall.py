@@ -44,7 +44,8 @@ def test_retries_fallbacks_and_helpers_are_told_apart() -> None:
     story.says("m2", "bad", model="a", attempt=2, replaces=["m1"]).add("llm.error", {"error": "429"}, "m2")
     story.says("m3", "good", model="b", attempt=3, replaces=["m1", "m2"])
     html = html_of(story.add("llm.ai.partial", {"cause": "stop"}, "m3").ends("interrupted", "stop"))
-    assert tags(html) == ["helper", "replaced", "error", "retry", "replaced", "error", "fallback", "cut off"]
+    assert tags(html) == ["helper", "error", "retry", "error", "fallback", "cut off"]
+    assert len(re.findall('class="rj-bar [^"]*rj-replaced"', html)) == 2
     assert "2, a retry" in check_whole(html).text
     assert "3, a fallback" in check_whole(html).text
 
