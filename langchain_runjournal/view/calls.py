@@ -10,7 +10,7 @@ from ..timeline.timeline import Timeline
 from .anchors import Anchors
 from .elements import HEAD, Place, code, duration, facts, number, safe, since, some
 from .phrases import OUTCOMES, attempt_words, cost_words, model_words, run_usage, tool_words, usage_words
-from .texts import ARGS, FEW, MANY, RESULT, asked_list, block, folding, if_many, left_out, thinking
+from .texts import ARGS, FEW, MANY, RESULT, asked_list, folding, if_many, left_out, prose, thinking
 
 
 def model_calls(line: Timeline, place: Place, anchors: Anchors) -> str:
@@ -71,7 +71,7 @@ def _model(call: ModelCall, at: int, place: Place, anchors: Anchors) -> str:
         if call.thinking:
             body.append(thinking(call.thinking, place))
         if call.text:
-            body.append(block(place.text(call.text), "rj-text"))
+            body.append(prose(call.text, place))
         if call.asked:
             body.append(asked_list(call.asked, place, FEW))
     return _details(call, f"{at}. {model_words(call)}", body, anchors)

@@ -114,12 +114,12 @@ def _head(line: Timeline, wide: _Layout, narrow: _Layout, *, has_tokens: bool) -
         side, at = ("right", 1 - where) if where > 0.25 else ("left", where)
         why = safe(bidi_isolate(line.run.cause or "error"))
         cut = f'<div class="rj-flag"><b style="{side}:{percent(at)}">cut off: {why}</b></div>'
-    counts = '<span class="rj-used">tokens in / out</span>' if has_tokens else ""
-    names = f'<span class="rj-name">call</span>{counts}<span class="rj-took">time</span>'
+    counts = '<span class="rj-used">tokens in / out</span> ' if has_tokens else ""
+    names = f'<span class="rj-name">call</span> {counts}<span class="rj-took">time</span>'
     both = _both([_tick(one) for one in wide.ticks], [_tick(one) for one in narrow.ticks])
     return (
         f'<div class="rj-axis" aria-hidden="true">{cut}'
-        f'<div class="rj-row"><span class="rj-call-cell">{names}</span><span class="rj-ticks">{both}</span></div></div>'
+        f'<div class="rj-row"><span class="rj-call-cell">{names}</span> <span class="rj-ticks">{both}</span></div></div>'
     )
 
 

@@ -62,8 +62,8 @@ class RowDrawer:
         return f'<span class="rj-name"{deep}{about}>{words}{more}</span>'
 
     def _cells(self, name: str, counts: str, took: str) -> str:
-        used = f'<span class="rj-used">{counts}</span>' if self.has_tokens else ""
-        return f'<span class="rj-call-cell">{name}{used}<span class="rj-took">{took}</span></span>'
+        used = f'<span class="rj-used">{counts}</span> ' if self.has_tokens else ""
+        return f'<span class="rj-call-cell">{name} {used}<span class="rj-took">{took}</span></span>'
 
     def _call(self, row: Row, call: ModelCall | ToolCall) -> str:
         title = model_words(call) if isinstance(call, ModelCall) else tool_words(call)
@@ -85,7 +85,7 @@ class RowDrawer:
         found = packed(calls, self.axis)
         beside = f", up to {number(found.lanes)} at once" if found.lanes > 1 else ""
         words = f"{row.name} · {plural(row.calls, 'call')}{beside}"
-        name = f'<span class="rj-called">{safe(bidi_isolate(brief(row.name)))}</span>'
+        name = f'<span class="rj-called rj-grouped">{safe(bidi_isolate(brief(row.name)))}</span>'
         more = f' <span class="rj-node">{plural(row.calls, "call")}</span>'
         failed = sum(call.outcome == "error" for call in calls)
         if failed:
@@ -112,7 +112,7 @@ class RowDrawer:
             points = "L".join(f"{x:g},{100 - y:g}" for x, y in shape)
             long = shape[-1][0]
             inner = (
-                f'<svg class="rj-flow" style="{style}" viewBox="0 0 {long:g} 100" width="60" height="20"'
+                f'<svg class="rj-flow" style="{style}" viewBox="0 0 {long:g} 100" width="60" height="20" fill="#8290a6"'
                 ' preserveAspectRatio="none" aria-hidden="true" focusable="false">'
                 f'<path d="M0,100L{points}L{long:g},100Z"/></svg>'
             )
@@ -172,6 +172,6 @@ def _packed(found: Packed) -> str:
             shapes.setdefault(outcome, []).append(f"M{min(at, 998)},{lane * 10}h{width}v8h-{width}z")
         paths = [f'<path class="rj-{outcome}" d="{"".join(shape)}"/>' for outcome, shape in shapes.items()]
     return (
-        f'<svg class="rj-packed" viewBox="0 0 {wide:g} {height:g}" width="600" height="18"'
+        f'<svg class="rj-packed" viewBox="0 0 {wide:g} {height:g}" width="600" height="18" fill="#8290a6"'
         f' preserveAspectRatio="none" aria-hidden="true" focusable="false">{"".join(paths)}</svg>'
     )

@@ -158,6 +158,13 @@ def test_every_link_of_a_large_run_leads_somewhere() -> None:
     assert len(html) < 4_000_000
 
 
+def test_without_styles_the_cells_of_a_row_stand_apart() -> None:
+    """As where a repository shows a notebook."""
+    run, events = large_run(9, seed=113)
+    text = check_whole(fragment(run, events), document=False).text.replace("\xa0", " ")
+    assert "haiku-small router helper 490 / 4 955 ms" in text
+
+
 def test_a_notebook_has_no_links() -> None:
     """It may show one run twice, and a link would lead to the other one."""
     story = stopped()
