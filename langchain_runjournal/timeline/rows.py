@@ -164,7 +164,7 @@ def _path(call: Call, around: str) -> list[_Segment]:
     if around and namespace.startswith(f"{around}|"):
         namespace = namespace[len(around) + 1 :]
     elif around:
-        namespace = ""  # the tool runs in a graph of its own, or nobody knows where
+        namespace = ""  # it runs in a graph that is not the one of the tool
     parts = [part for part in namespace.split("|") if part and not part.isdigit()][:_DEEPEST]
     path: list[_Segment] = [(part.partition(":")[0], part) for part in parts[:-1]]
     last = call.node or (parts[-1].partition(":")[0] if parts else None)

@@ -41,13 +41,14 @@ class RowDrawer:
         if row.call is None and not row.children:
             words = f"{plural(row.calls, 'call')} left out here"
             return f'<div class="rj-row rj-none"><span class="rj-call-cell">{self._name(row, words)}</span></div>'
-        cells = self._group(row) if row.call is None else self._call(row, row.call)
+        title, cells = self._group(row) if row.call is None else self._call(row, row.call)
+        about = f'{self._id(row)} title="{safe(title)}"'
         if not row.children:
-            return f'<div class="rj-row"{self._id(row)}>{cells}</div>'
+            return f'<div class="rj-row"{about}>{cells}</div>'
         state = " open" if row.is_open else ""
         tall = " rj-tall" if row.call is None and packed(calls_of(row), self.axis).lanes > 2 else ""
         return (
-            f'<details class="rj-fold"{state}><summary class="rj-row{tall}"{self._id(row)}>{cells}</summary>'
+            f'<details class="rj-fold"{state}><summary class="rj-row{tall}"{about}>{cells}</summary>'
             f"{self.rows(row.children)}</details>"
         )
 
@@ -56,16 +57,15 @@ class RowDrawer:
 
     # --- the left column ----------------------------------------------------------------------------------------------
 
-    def _name(self, row: Row, words: str, more: str = "", title: str = "") -> str:
+    def _name(self, row: Row, words: str, more: str = "") -> str:
         deep = f' style="--deep:{min(row.depth, _DEEPEST)}"' if row.depth else ""
-        about = f' title="{safe(title)}"' if title else ""
-        return f'<span class="rj-name"{deep}{about}>{words}{more}</span>'
+        return f'<span class="rj-name"{deep}>{words}{more}</span>'
 
     def _cells(self, name: str, counts: str, took: str) -> str:
         used = f'<span class="rj-used">{counts}</span> ' if self.has_tokens else ""
         return f'<span class="rj-call-cell">{name} {used}<span class="rj-took">{took}</span></span>'
 
-    def _call(self, row: Row, call: ModelCall | ToolCall) -> str:
+    def _call(self, row: Row, call: ModelCall | ToolCall) -> tuple[str, str]:
         title = model_words(call) if isinstance(call, ModelCall) else tool_words(call)
         alone = isinstance(call, ModelCall) or self.named[call.name] == 1
         words = self.anchors.link("call", call.seq, safe(row_name(call, is_alone=alone)), "rj-called")
@@ -77,10 +77,10 @@ class RowDrawer:
             more += f' <span class="rj-tag rj-t-{kind}{first}">{tag}</span>'
         counts = token_counts(call.usage) if isinstance(call, ModelCall) else ""
         took = "" if call.lasts is None else duration(call.lasts)
-        bar = self._model_bar(call, title) if isinstance(call, ModelCall) else self._tool_bar(call, title)
-        return f'{self._cells(self._name(row, words, more, title), counts, took)} <span class="rj-track">{bar}</span>'
+        bar = self._model_bar(call) if isinstance(call, ModelCall) else self._tool_bar(call)
+        return title, f'{self._cells(self._name(row, words, more), counts, took)} <span class="rj-track">{bar}</span>'
 
-    def _group(self, row: Row) -> str:
+    def _group(self, row: Row) -> tuple[str, str]:
         calls = calls_of(row)
         found = packed(calls, self.axis)
         beside = f", up to {number(found.lanes)} at once" if found.lanes > 1 else ""
@@ -91,14 +91,14 @@ class RowDrawer:
         if failed:
             more += f' <span class="rj-tag rj-t-bad">{plural(failed, "error")}</span>'
         begin, end = self.axis.place(row.began), self.axis.place(row.ended)
-        span = f'<span class="rj-span" style="{_at(begin, end)}" title="{safe(words)}"></span>'
+        span = f'<span class="rj-span" style="{_at(begin, end)}"></span>'
         counts = token_counts(token_sum(calls))
-        cells = self._cells(self._name(row, name, more, words), counts, duration(row.ended - row.began))
-        return f'{cells} <span class="rj-track">{span}{_packed(found)}</span>'
+        cells = self._cells(self._name(row, name, more), counts, duration(row.ended - row.began))
+        return words, f'{cells} <span class="rj-track">{span}{_packed(found)}</span>'
 
     # --- bars ---------------------------------------------------------------------------------------------------------
 
-    def _model_bar(self, call: ModelCall, title: str) -> str:
+    def _model_bar(self, call: ModelCall) -> str:
         role = call.role if call.role in ("answer", "helper", "subagent") else "answer"
         kind = f"rj-bar rj-model rj-{role} rj-{call.outcome}"
         if aside_words(call):
@@ -116,12 +116,12 @@ class RowDrawer:
                 ' preserveAspectRatio="none" aria-hidden="true" focusable="false">'
                 f'<path d="M0,100L{points}L{long:g},100Z"/></svg>'
             )
-        return f'<span class="{kind}" style="{_at(begin, end)}" title="{safe(title)}">{inner}</span>'
+        return f'<span class="{kind}" style="{_at(begin, end)}">{inner}</span>'
 
-    def _tool_bar(self, call: ToolCall, title: str) -> str:
+    def _tool_bar(self, call: ToolCall) -> str:
         kind = f"rj-bar rj-tool rj-{call.outcome}{' rj-late' if call.late else ''}"
         where = _at(self.axis.place(call.began), self.axis.place(call.ended))
-        return f'<span class="{kind}" style="{where}" title="{safe(title)}"></span>'
+        return f'<span class="{kind}" style="{where}"></span>'
 
 
 def rates(call: ModelCall, axis: Axis) -> list[float]:

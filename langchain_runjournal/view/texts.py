@@ -40,13 +40,13 @@ def block(inner: str, kind: str, tag: str = "div") -> str:
 def folding(text: str, place: Place, most: int, kind: str, more: str = "") -> str:
     """Return a result of a tool of which ten lines are in sight. `more` is HTML that follows the text."""
     cut = _cut(text)
-    if cut is None:
+    if cut is None or cut >= most:  # or all that the page shows of it is in sight
         return block(place.text(text, most) + more, kind)
     head, rest = text[:cut], text[cut:]
     lines = rest.count(_LINE) + (not rest.endswith(_LINE))
     words = plural(lines, "more line") if lines > 1 else plural(len(rest), "more character")
     shown = block(place.text(head.removesuffix(_LINE), most), kind)
-    inner = block(place.text(rest, max(most - len(head), 1)) + more, kind)
+    inner = block(place.text(rest, most - len(head)) + more, kind)
     return f'{shown}<details class="rj-rest"><summary>{words}</summary>{inner}</details>'
 
 

@@ -197,6 +197,18 @@ def test_a_long_result_folds_after_ten_lines(text: str, shown: str, words: str |
     assert text.strip() in check_whole(html).text.replace(words or "\0", "\n" if "\n" in text else "")
 
 
+def test_a_result_of_which_the_page_shows_little_is_shortened_once() -> None:
+    """With very many tools, it shows fewer characters than ten lines have."""
+    story = Story().begin().answers("m", "Looking. ", tools=tuple(f"c{at}" for at in range(201)))
+    for at in range(201):
+        story.starts(f"c{at}").add(
+            "llm.tool.result", {"tool_call_id": f"c{at}", **result(f"c{at}", "x" * 4_000)}, f"run-c{at}"
+        )
+    html = html_of(story.ends())
+    assert 'class="rj-rest"' not in html
+    assert re.findall("… ([0-9,]+) more characters", html) == ["3,400"] * 201
+
+
 MARKDOWN = st.lists(
     st.sampled_from(
         [
