@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ....messages.message_data import Data
 from ...frames import Payload
-from .answer import Flow, Kind, Output, Piece, ToolInput, Words, attachments_of, delta_pieces, tool_inputs, words_of
+from ..answer import Flow, Kind, Output, Piece, ToolInput, Words, attachments_of, delta_pieces, tool_inputs, words_of
 from .chunks import RUNJOURNAL, chunk, data, delta
 
 CUT_CALL: Final = "The answer was cut off before this call was complete."

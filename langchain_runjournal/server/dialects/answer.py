@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from ....messages.content_blocks import THINKING, received
-from ....messages.message_data import Data
-from ....messages.plain_text import thought_of
-from ....messages.tool_requests import requested, unwrapped
+from ...messages.content_blocks import THINKING, received
+from ...messages.message_data import Data
+from ...messages.plain_text import thought_of
+from ...messages.tool_requests import requested, unwrapped
 
 Kind: TypeAlias = Literal["text", "reasoning"]
 _SPOKEN: Final[Mapping[str, Kind]] = {"text": "text", "thinking": "reasoning", "reasoning": "reasoning"}
