@@ -83,6 +83,17 @@ def delta_pieces(delta: str | Mapping[str, Any]) -> Iterator[Piece]:
         yield from _block_pieces(block, object() if index is None else index)
 
 
+def call_pieces(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the pieces of tool requests in a delta."""
+    for key in ("args", "json"):
+        if isinstance(delta.get(key), str):
+            yield {"index": delta.get("index"), "args": delta[key]}
+    calls = delta.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, Mapping) and not str(call.get("type")).startswith("server_tool_call"):
+            yield call
+
+
 def words_of(fields: Mapping[str, Any]) -> list[Words]:
     """Return the parts of a message."""
     flow, found = Flow(), list[Words]()

@@ -1,7 +1,7 @@
 """Pure: the AI SDK dialect. The events of a run as UI message stream chunks of one assistant message.
 
-Rule: `AnswerFold` decides what a page is shown. Chunks cannot be taken back, so what is withdrawn is named: at the end of the
-run, the parts that are not withdrawn are the messages that the thread holds of it.
+Rule: `AnswerFold` decides what a page is shown. Chunks cannot be taken back, so what is withdrawn is named: at the end of
+the run, the parts that are not withdrawn are the messages that the thread holds of it.
 """
 
 from __future__ import annotations
