@@ -1,6 +1,7 @@
 """Dialects: how the events of a run become frames for a kind of client. Pure.
 
-`protocol` says what a dialect is, `native` sends the events as they are, `ai_sdk` serves `useChat`, `ag_ui` serves `HttpAgent`.
+`protocol` says what a dialect is, `native` sends the events as they are, `ai_sdk` serves `useChat`, `ag_ui` serves
+`HttpAgent`.
 """
 
 from __future__ import annotations

@@ -56,6 +56,8 @@ class Opening:
 
     history: Sequence[Data] = ()
     """The messages that the thread had before the run: LangChain's own dicts."""
+    greeting: Sequence[Data] = ()
+    """What the page shows above it, in the form of AG-UI."""
     attach: int = 0
     """The last event that the run had when the client came; 0 for a client that is there from the beginning."""
     values: Any = None
@@ -73,7 +75,7 @@ class AgUiProjector(AnswerFold[ShownMessage]):
         super().__init__(run)
         self._opening = opening
         self._names = Names()
-        self._history = ui_messages(run.thread_id, opening.history, self._names)
+        self._history = [*opening.greeting, *ui_messages(run.thread_id, opening.history, self._names)]
         self._page = Page(self._put, self._history)
         self._out: list[Payload] = []
         self._is_silent = True
@@ -119,7 +121,8 @@ class AgUiProjector(AnswerFold[ShownMessage]):
         self._close_all()
         self._page.end_all()
         if self._end_state is not None:
-            messages = ui_messages(self._run.thread_id, self._end_state.messages, self._names)
+            thread = ui_messages(self._run.thread_id, self._end_state.messages, self._names)
+            messages = [*self._opening.greeting, *thread]
             self._put("STATE_SNAPSHOT", snapshot=self._end_state.values)
         else:
             messages = self._standing(is_over=True)

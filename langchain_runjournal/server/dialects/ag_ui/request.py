@@ -6,7 +6,7 @@ last message that the thread has, and behind the last answer. What stands before
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -56,6 +56,8 @@ class Turn:
     kind: Literal["submit", "again", "answer"]
     messages: Sequence[NewMessage] = ()
     is_edited: bool = False
+    greeting: Sequence[Data] = ()
+    """What the page shows above the conversation, and no thread has."""
 
 
 def parse(body: object) -> RunRequest:
@@ -95,13 +97,15 @@ def turn_of(asked: RunRequest, thread: Sequence[Data]) -> Turn:
     known = {one["id"]: one for one in thread}
     last = max((at for at, one in enumerate(asked.messages) if one["id"] in known or one["role"] in _ANSWERED), default=-1)
     new = [one for one in asked.messages[last + 1 :] if one["role"] == "user"]
+    greeting = list(_greeting(asked.messages, known))
     if asked.answers or asked.command is not None:
         if new:
             expected = "no new message, since the run that asked goes on with the answer"
             raise InvalidArgument(name="messages", expected=expected, value=new[0]["id"])
-        return Turn("answer")
+        return Turn("answer", greeting=greeting)
     if new:
-        return Turn("submit", [NewMessage(one["id"], _content(one.get("content"))) for one in new])
+        messages = [NewMessage(one["id"], _content(one.get("content"))) for one in new]
+        return Turn("submit", messages, greeting=greeting)
     end = asked.messages[-1] if asked.messages else None
     if end is not None and end["role"] == "tool":
         expected = "a new one of the user: this server takes no results of tools that run in the page"
@@ -109,7 +113,14 @@ def turn_of(asked: RunRequest, thread: Sequence[Data]) -> Turn:
     if end is None or end["role"] != "user":
         raise InvalidArgument(name="messages", expected="a list that ends with a message of the user", value=end)
     is_edited = end.get("content") != known[end["id"]]["content"]
-    return Turn("again", [NewMessage(end["id"], _content(end.get("content")))], is_edited)
+    return Turn("again", [NewMessage(end["id"], _content(end.get("content")))], is_edited, greeting)
+
+
+def _greeting(messages: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> Iterator[Data]:
+    for one in messages:
+        if one["role"] != "assistant" or one["id"] in known or not isinstance(one.get("content"), str):
+            return
+        yield {key: one[key] for key in ("id", "role", "content")}
 
 
 def _list(name: str, value: object) -> list[Any]:
