@@ -18,9 +18,9 @@ from starlette.responses import JSONResponse, Response
 from .. import errors
 from ..common import strict_json
 from ..events import Run, RunStatus
-from ..messages.message_data import Data, message_data
+from ..messages.message_data import message_data
 from ..messages.transcript import transcript
-from .dialects.ag_ui import NAMED, AgUi, Opening, RunRequest, ThreadState, Turn, parse, turn_of, ui_messages
+from .dialects.ag_ui import NAMED, AgUi, Opening, RunRequest, ThreadState, Turn, is_older, parse, turn_of, ui_messages
 from .langgraph.plain import values_json
 from .problems import Problem, not_found
 from .requests import flag, identifier, only, read_json
@@ -71,15 +71,16 @@ class AgUiRoutes:
         run_id = _run_id(thread_id, asked.run_id)
         begun = await self._begun(run_id, thread_id)
         if begun is not None:
-            return await self._stream(begun, graph, begun.last_seq)
+            return await self._stream(begun, graph, Opening(attach=begun.last_seq, is_older=asked.is_older))
         view = await read_thread(self._service, thread_id)
         turn = await self._turn(asked, view)
         start = self._start(asked, turn, graph, run_id, view)
         found, is_new = await begin_run(self._service, thread_id, start)
         run = await self._journal.arun(found)
+        opening = Opening(attach=0 if is_new else run.last_seq, is_older=asked.is_older, greeting=turn.greeting)
         others = {*start.message_ids, *(one["id"] for one in turn.greeting)}
         held = [one["id"] for one in asked.messages if one["role"] in _SHOWN and one["id"] not in others]
-        return await self._stream(run, graph, 0 if is_new else run.last_seq, held, turn.greeting)
+        return await self._stream(run, graph, opening, held)
 
     async def connect(self, request: Request) -> Response:
         """Stream the newest run of a thread, or the one that `run` names, from where it stands."""
@@ -92,7 +93,9 @@ class AgUiRoutes:
         )
         if run is None:
             raise not_found()
-        return await self._stream(run, await self._service.graph_of(thread_id), run.last_seq)
+        older = is_older(request.query_params.get("protocolVersion"))
+        opening = Opening(attach=run.last_seq, is_older=older)
+        return await self._stream(run, await self._service.graph_of(thread_id), opening)
 
     async def stop(self, request: Request) -> Response:
         """Ask the run that is running to stop; 204 if there is none. With `?wait=1`, answer when its thread is settled."""
@@ -142,9 +145,7 @@ class AgUiRoutes:
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
-    async def _stream(
-        self, run: Run, graph: Graph, attach: int, held: Sequence[str] | None = None, greeting: Sequence[Data] = ()
-    ) -> Response:
+    async def _stream(self, run: Run, graph: Graph, opening: Opening, held: Sequence[str] | None = None) -> Response:
         """Return the stream of a run. `held`: the messages that the client has of the history, if it says so."""
         messages, values = await read_before(self._service, graph, run)
         history = [message_data(one) for one in messages]
@@ -153,15 +154,16 @@ class AgUiRoutes:
             return await self._read_end(run, graph)
 
         shown = [one["id"] for one in ui_messages(run.thread_id, history) if one["role"] in _SHOWN]
-        opening = Opening(
-            history=history,
-            greeting=greeting,
-            attach=attach,
-            values=None if values is None or not attach else _state(graph, values),
-            is_behind=held is not None and held != shown,
-            read_end=read_end,
+        dialect = AgUi(
+            replace(
+                opening,
+                history=history,
+                values=_state(graph, values) if values is not None and opening.attach else None,
+                is_behind=held is not None and held != shown,
+                read_end=read_end,
+            )
         )
-        return await self._service.stream_run(run, None, AgUi(opening))
+        return await self._service.stream_run(run, None, dialect)
 
     async def _read_end(self, run: Run, graph: Graph) -> ThreadState | None:
         """Return the thread as a run has left it; None if the next run has begun."""

@@ -110,6 +110,7 @@ _RUN_INPUT: Final = {
                 },
             },
         },
+        "protocolVersion": {"description": "The version of AG-UI that the client knows; without it, one before 1.0."},
         "forwardedProps": {
             "description": "`ifBusy`, `command.resume` and `config.configurable` count.",
             "properties": {"ifBusy": {"enum": ["reject", "stop", "wait"]}},
@@ -129,6 +130,7 @@ _QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "wait": {"schema": _FLAG, "description": "Answer when the thread is settled, or after 30 seconds."},
     "force": {"schema": _FLAG, "description": "Stop a run that is running first."},
     "run": {"schema": _TEXT, "description": "The id of a run: its stream, also if it is over."},
+    "protocolVersion": {"schema": _TEXT, "description": "The version of AG-UI that the client knows, such as 1.0."},
     "limit": {
         "schema": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
         "description": "How many, at most; more than 1,000 mean 1,000.",
@@ -173,7 +175,10 @@ _AI_SDK: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]
 """The same, for the AI SDK."""
 _AG_UI: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]]]] = {
     ("POST", "/ag-ui/agents/{graph}"): ((), {"200": "Events of AG-UI.", "409": "The thread is busy, or asks nothing."}),
-    ("GET", "/ag-ui/threads/{thread}/connect"): (("run",), {"200": "Events of AG-UI, from where the run stands."}),
+    ("GET", "/ag-ui/threads/{thread}/connect"): (
+        ("run", "protocolVersion"),
+        {"200": "Events of AG-UI, from where the run stands."},
+    ),
     ("POST", "/ag-ui/threads/{thread}/stop"): (
         ("wait",),
         {"202": "The run was asked to stop.", "200": "It has stopped.", "204": "No run is running."},

@@ -30,7 +30,13 @@ def user(id: str, content: Any) -> dict[str, Any]:
 
 
 def body(thread: str, *messages: dict[str, Any], run_id: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"threadId": thread, "runId": run_id or str(uuid.uuid4()), "messages": list(messages), **more}
+    return {
+        "threadId": thread,
+        "runId": run_id or str(uuid.uuid4()),
+        "messages": list(messages),
+        "protocolVersion": "1.0",
+        **more,
+    }
 
 
 def said(thread: str, text: str, **more: Any) -> dict[str, Any]:
@@ -62,7 +68,7 @@ def test_readers_that_stay_come_late_or_send_again_hold_the_same() -> None:
         async with request(app, AGENT, "POST", json_body=sent) as live:
             await live.until(lambda: b"First" in live.received)
             async with (
-                request(app, f"{THREADS}/t/connect") as late,
+                request(app, f"{THREADS}/t/connect?protocolVersion=1.0") as late,
                 request(app, AGENT, "POST", json_body=sent) as again,
             ):
                 await late.until(lambda: b"First" in late.received)
@@ -94,7 +100,7 @@ def test_a_stopped_answer_is_in_the_last_snapshot_before_the_end() -> None:
         client = Client([user("u1", "hold text:k")])
         async with request(app, AGENT, "POST", json_body=body("t", *client.messages)) as left:
             await left.until(lambda: b"First" in left.received)
-        async with request(app, f"{THREADS}/t/connect") as live:
+        async with request(app, f"{THREADS}/t/connect?protocolVersion=1.0") as live:
             await live.until(lambda: b"First" in live.received)
             async with asked(app, f"{THREADS}/t/stop?wait=1", "POST") as stopped:
                 assert (stopped.status, stopped.json["status"]) == (200, "interrupted")
@@ -106,6 +112,8 @@ def test_a_stopped_answer_is_in_the_last_snapshot_before_the_end() -> None:
         assert partial["content"] == "First half, "
         mark = partial["metadata"]["runjournal"]
         assert (mark["origin"], mark["reason"]) == ("partial", "stop")
+        async with asked(app, f"{THREADS}/t/connect") as older:
+            assert "outcome" not in (read(older).end or {})  # versions before 1.0 refuse it
         assert await status(app, f"{THREADS}/t/stop", "POST") == 204
         await turn(app, client, "t", user("u2", "echo"))
         assert texts(client)[-1] == "human: hold text:k | ai: First half,  | human: echo"
@@ -123,7 +131,7 @@ def test_a_question_ends_the_run_and_its_answer_begins_the_next() -> None:
         (question,) = client.end["outcome"]["interrupts"]
         assert (question["message"], question["metadata"]["langgraph"]["raw"]) == ("May I?", {"question": "May I?"})
         assert [one["name"] for one in client.customs] == ["on_interrupt"]
-        async with asked(app, f"{THREADS}/t/connect") as again:
+        async with asked(app, f"{THREADS}/t/connect?protocolVersion=1.0") as again:
             assert read(again).end == client.end
         answer = {"interruptId": question["id"], "status": "resolved", "payload": "yes"}
         sent = body("t", *client.messages, resume=[answer])
@@ -352,7 +360,7 @@ def test_a_stream_has_the_headers_that_proxies_need_and_no_ids() -> None:
             assert reader.headers["cache-control"] == "no-cache, no-transform"
             assert b"\nid:" not in reader.received
         late = asked(app, f"{THREADS}/t/connect?cursor=now", headers={"last-event-id": "now"})
-        async with late as with_cursor, asked(app, f"{THREADS}/t/connect") as without:
+        async with late as with_cursor, asked(app, f"{THREADS}/t/connect?protocolVersion=1.0") as without:
             assert plain(with_cursor.received) == plain(without.received)
 
     run(story)

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from .messages import Names, ui_messages
 from .projector import NAMED, AgUi, Opening, ThreadState
-from .request import RunRequest, Turn, parse, turn_of
+from .request import RunRequest, Turn, is_older, parse, turn_of
 
-__all__ = ["NAMED", "AgUi", "Names", "Opening", "RunRequest", "ThreadState", "Turn", "parse", "turn_of", "ui_messages"]
+__all__ = [
+    "NAMED",
+    "AgUi",
+    "Names",
+    "Opening",
+    "RunRequest",
+    "ThreadState",
+    "Turn",
+    "is_older",
+    "parse",
+    "turn_of",
+    "ui_messages",
+]

@@ -64,6 +64,8 @@ class Opening:
     """The state of the graph as the run found it, for a client that comes late; None to send none."""
     is_behind: bool = False
     """Whether a client that is there from the beginning does not hold the history as it is."""
+    is_older: bool = False
+    """Whether the client is older than version 1.0, which refuses outcomes that it does not know."""
     read_end: Reader | None = None
     """Returns the thread as the run has left it; None if it has gone on."""
 
@@ -277,10 +279,11 @@ class AgUiProjector(AnswerFold[ShownMessage]):
         elif self._status == "interrupted" and self._cause not in _CANCELLED:
             self._put("RUN_ERROR", message=CUT_OFF, code=self._cause or "interrupted")
         elif self._status == "interrupted":
-            self._put("RUN_FINISHED", **about, outcome={"type": "cancelled"})
+            self._put("RUN_FINISHED", **about, outcome=None if self._opening.is_older else {"type": "cancelled"})
         else:
             pending = _unanswered(messages)
-            outcome = {"type": "success", "pendingToolCallIds": pending} if pending else None
+            is_named = pending and not self._opening.is_older
+            outcome = {"type": "success", "pendingToolCallIds": pending} if is_named else None
             self._put("RUN_FINISHED", **about, outcome=outcome)
 
 

@@ -35,6 +35,13 @@ class RunRequest:
     """The `forwardedProps.command` of older clients: `resume` is the answer to the question that is open."""
     if_busy: Any = "reject"
     configurable: Mapping[str, Any] = field(default_factory=dict)
+    is_older: bool = False
+    """Whether the client is older than version 1.0 of the protocol."""
+
+
+def is_older(version: object) -> bool:
+    """Return whether a client that declares this version, or none, is older than version 1.0 of the protocol."""
+    return not isinstance(version, str) or not version or version.startswith("0.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,7 @@ def parse(body: object) -> RunRequest:
         command=command,
         if_busy=if_busy,
         configurable=configurable if isinstance(configurable, Mapping) else {},
+        is_older=is_older(body.get("protocolVersion")),
     )
 
 
