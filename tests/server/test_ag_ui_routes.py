@@ -364,3 +364,29 @@ def test_a_stream_has_the_headers_that_proxies_need_and_no_ids() -> None:
             assert plain(with_cursor.received) == plain(without.received)
 
     run(story)
+
+
+def test_a_call_that_the_graph_leaves_to_the_page_is_named_and_does_not_break_the_thread() -> None:
+    """Results of tools in the page are not taken. The next message answers such a call as not done."""
+
+    def answer(state: State) -> dict[str, Any]:
+        if state["messages"][-1].text == "ring":
+            call = {"name": "ring", "args": {}, "id": "c1", "type": "tool_call"}
+            return {"messages": [AIMessage("", tool_calls=[call], id=str(uuid.uuid4()))]}
+        return {"messages": [AIMessage(" ".join(one.type for one in state["messages"]), id=str(uuid.uuid4()))]}
+
+    async def story() -> None:
+        graph = StateGraph(State).add_node("answer", answer).set_entry_point("answer")
+        async with RunJournal(":memory:") as journal:
+            app = create_app({"g": graph.compile(checkpointer=InMemorySaver())}, journal)
+            client = Client([user("u1", "ring")])
+            async with asked(app, "/ag-ui/agents/g", "POST", json_body=body("t", *client.messages)) as reader:
+                assert (read(reader, client).end or {})["outcome"] == {"type": "success", "pendingToolCallIds": ["c1"]}
+            client.messages.append(user("u2", "and now?"))
+            async with asked(app, "/ag-ui/agents/g", "POST", json_body=body("t", *client.messages)) as reader:
+                assert texts(read(reader, client))[-1] == "human ai tool human"
+            (result,) = [one for one in client.messages if one["role"] == "tool"]
+            assert (result["toolCallId"], result["metadata"]["runjournal"]["origin"]) == ("c1", "synthetic")
+            assert result["error"]
+
+    asyncio.run(story())
