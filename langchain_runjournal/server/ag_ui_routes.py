@@ -67,7 +67,7 @@ class AgUiRoutes:
         thread_id = identifier(asked.thread_id, self._service.limits)
         await self._service.access.check(request, "start", thread_id)
         if graph is None:
-            raise Problem(404, "There is no such graph. GET /graphs has the names.")
+            raise Problem(404, "No graph has this name. GET /graphs has the names.")
         run_id = _run_id(thread_id, asked.run_id)
         begun = await self._begun(run_id, thread_id)
         if begun is not None:

@@ -212,7 +212,7 @@ class AgUiProjector(AnswerFold[ShownMessage]):
         self._step(event)
 
     def _hear(self, said: list[Data]) -> None:
-        """Take note of a message of the user. Whoever sent it has it."""
+        """Take note of a message of the user. The client that has sent it holds it."""
         if self._is_silent or not (self._opening.attach or self._opening.is_behind):
             self._page.hold(said)
         else:

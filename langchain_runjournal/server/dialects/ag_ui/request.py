@@ -30,7 +30,7 @@ class RunRequest:
     tools: Sequence[Any] = ()
     context: Sequence[Any] = ()
     answers: Mapping[str, Any] | None = None
-    """What a human answers, by the ids of the questions; None if this is no answer."""
+    """What a human answers, by the ids of the questions; None for a request that answers nothing."""
     command: Mapping[str, Any] | None = None
     """The `forwardedProps.command` of older clients: `resume` is the answer to the question that is open."""
     if_busy: Any = "reject"
