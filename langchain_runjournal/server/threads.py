@@ -118,8 +118,7 @@ def _is_going(run: Run | None) -> bool:
 async def _state(service: Service, graph: Graph, thread_id: str, newest: Run | None) -> Any:
     """Return the state of a thread without what a run that is going on has written; None for an empty thread."""
     checkpoint_id = None
-    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
-        raise Problem(422, "This graph keeps no messages: it has no checkpointer. Read the streams of its runs.")
+    _check_has_threads(graph)
     if newest is not None and _is_going(newest):
         base = await _base(service, newest.run_id)
         if base is not None:
@@ -128,6 +127,11 @@ async def _state(service: Service, graph: Graph, thread_id: str, newest: Run | N
                 return None
     state = await GraphThreads(graph).read(thread_id, checkpoint_id=checkpoint_id).later()
     return state.values
+
+
+def _check_has_threads(graph: Graph) -> None:
+    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        raise Problem(422, "This graph keeps no messages: it has no checkpointer. Read the streams of its runs.")
 
 
 async def read_before(service: Service, graph: Graph, run: Run) -> tuple[Sequence[BaseMessage], Any]:
@@ -144,6 +148,7 @@ async def read_before(service: Service, graph: Graph, run: Run) -> tuple[Sequenc
 
 async def read_state(graph: Graph, thread_id: str, checkpoint_id: str | None = None) -> tuple[Sequence[BaseMessage], Any]:
     """Return the messages of a thread, and its whole state."""
+    _check_has_threads(graph)
     threads = GraphThreads(graph)
     values = (await threads.read(thread_id, checkpoint_id=checkpoint_id).later()).values
     return as_messages(threads.shape.messages(values) or []), values

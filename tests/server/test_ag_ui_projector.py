@@ -39,7 +39,7 @@ def page(story: RandomRun) -> Client:
     return Client(ui_messages("t", [*HISTORY, SAID][: 3 if has_input else 2]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**9))
 def test_the_page_always_holds_what_it_is_taken_to_hold(seed: int) -> None:
     """The projector knows each client's messages, after each event: so that its snapshots and what it adds are right."""
@@ -53,7 +53,7 @@ def test_the_page_always_holds_what_it_is_taken_to_hold(seed: int) -> None:
             assert client.messages == found._page.messages(), event
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**9))
 def test_the_last_snapshot_is_what_the_thread_holds(seed: int) -> None:
     """S59, S60: the answers that stand, whole or cut off, with their results, and nothing of failed attempts and helpers."""
@@ -65,7 +65,7 @@ def test_the_last_snapshot_is_what_the_thread_holds(seed: int) -> None:
         assert client.shown() == thread
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**9), st.data())
 def test_a_client_that_comes_late_has_the_same_page(seed: int, data: Any) -> None:
     """S1, S6, P56: whenever it comes, also if it was cut off before, and whatever it holds of the run: a legal prefix, then
@@ -84,7 +84,7 @@ def test_a_client_that_comes_late_has_the_same_page(seed: int, data: Any) -> Non
     assert first["type"] == "MESSAGES_SNAPSHOT"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10**9))
 def test_a_late_client_is_at_once_where_a_client_is_that_stayed(seed: int) -> None:
     """After the prefix, both hold the same, and the same is open."""

@@ -14,7 +14,7 @@ from langgraph.graph import StateGraph
 from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
 
-from langchain_runjournal import RunJournal
+from langchain_runjournal import Event, RunJournal
 from langchain_runjournal.server import create_app
 from tests.server.test_ai_sdk_routes import asked, data_of, plain, run, status
 from tests.support.ag_ui_client import Client
@@ -388,5 +388,20 @@ def test_a_call_that_the_graph_leaves_to_the_page_is_named_and_does_not_break_th
             (result,) = [one for one in client.messages if one["role"] == "tool"]
             assert (result["toolCallId"], result["metadata"]["runjournal"]["origin"]) == ("c1", "synthetic")
             assert result["error"]
+
+    asyncio.run(story())
+
+
+def test_a_graph_without_threads_is_told_so() -> None:
+    """A graph without a checkpointer keeps no messages."""
+
+    async def story() -> None:
+        graph = StateGraph(State).add_node("answer", lambda state: {}).set_entry_point("answer").compile()
+        async with RunJournal(":memory:") as journal:
+            app = create_app({"g": graph}, journal)
+            assert await status(app, "/ag-ui/agents/g", "POST", json_body=said("t", "hi")) == 422
+            journal.append(Event(run_id="r", kind="run.start", data={"thread_id": "t"}))
+            await journal.aflush()
+            assert await status(app, "/ag-ui/threads/t/connect") == 422
 
     asyncio.run(story())
