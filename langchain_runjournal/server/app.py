@@ -36,6 +36,7 @@ Handler = Callable[["Request"], Awaitable[Response]]
 ROUTES: Final[Mapping[str, tuple[str, str, str]]] = {
     "native": ("", "native_routes", "NativeRoutes"),
     "ai-sdk": ("/ai-sdk", "ai_sdk_routes", "AiSdkRoutes"),
+    "ag-ui": ("/ag-ui", "ag_ui_routes", "AgUiRoutes"),
 }
 """By dialect: the prefix of its routes, their module, and the class that has them."""
 
@@ -87,10 +88,10 @@ def create_app(
     application serves only its own machine. `hosts`: the names that the `Host` header of a request may have; without
     `authorize`, by default the names of this machine. `cors`: origins whose pages may use the application.
 
-    `dialects`: "native" and "ai-sdk"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds between two signs
-    of life, until a reader that does not read is disconnected, and until a connection ends to be opened again. `limits`:
-    see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set. `recover`: settle the runs of
-    dead owners when a reader comes upon one.
+    `dialects`: "native", "ai-sdk" and "ag-ui"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds between
+    two signs of life, until a reader that does not read is disconnected, and until a connection ends to be opened again.
+    `limits`: see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set. `recover`: settle
+    the runs of dead owners when a reader comes upon one.
     """
     if not isinstance(journal, RunJournal):
         raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
