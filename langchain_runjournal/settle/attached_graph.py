@@ -87,8 +87,8 @@ def _with_handlers(graph: Any, given: Any, merged: Any) -> Any:
         own = (merged or [])[: len(merged or ()) - len(given or ())]
         inherited: list[BaseCallbackHandler] = [*own, *recording, *(given or ())]
         manager = BaseCallbackManager(inherited.copy(), inherited)
-    for handler in settling:
-        manager.add_handler(handler, inherit=False)
+    for local in settling:
+        manager.add_handler(local, inherit=False)
     return manager
 
 
