@@ -47,9 +47,8 @@ def run(bench: Bench) -> None:
     note("One node that calls a model, stream_mode messages; time per turn until the journal is flushed, median of")
     note(f"{repetitions} rounds in shuffled order, each of {turns} turns on a new thread (fewer if they are long). A ratio")
     note("is the median of the ratios of the rounds. The garbage collector is off while a contender runs.")
-    note(
-        "stream uses SqliteSaver, astream AsyncSqliteSaver, both on files. Attached, each checkpoint waits until the journal has what led to it. The row"
-    )
+    note("stream uses SqliteSaver, astream AsyncSqliteSaver, both on files. Attached, each checkpoint waits until the")
+    note("journal has what led to it. The row")
     note(f"{_INHERITED!r} passes the handlers that settle on to the model, as earlier releases did.")
     note("CPU: all threads of the process. The tracer has a client that does nothing.")
     table(["", "recorded by", "a turn", "p25 .. p75", "to plain", "CPU", "to plain", "more CPU", "target"], rows)
