@@ -205,7 +205,10 @@ class Appender:
     # --- run buffers --------------------------------------------------------------------------------------------------
 
     def buffer_of(self, run_id: str) -> RunBuffer | None:
-        """Return the buffer of a run that this journal writes or has written, or None."""
+        """Return the buffer of a run that this journal writes or has written, or None.
+
+        Who asks for waiting events alone looks into `buffers`: the store has all of a run that is not there.
+        """
         buffer = self.buffers.get(run_id)
         if buffer is None and run_id in self.ended_runs:
             with self._lock:

@@ -61,7 +61,7 @@ def find(core: JournalCore, run_id: str) -> Run:
         # The spool of a dead owner may hold the first event of the run.
         core.dead_owners.import_spools()
         run = core.store.run(run_id)
-    buffer = core.appender.buffer_of(run_id)
+    buffer = core.appender.buffers.get(run_id)
     if run is None and buffer is not None and buffer.pend and not buffer.base and not buffer.shut:
         # The run was appended here, and the store has failed to take it so far: the run buffer alone knows the run.
         run = as_appended(core, begin(run_id, buffer.marks[0].at if buffer.marks else 0.0, core.owner.owner_id))
@@ -72,7 +72,7 @@ def find(core: JournalCore, run_id: str) -> Run:
 
 def as_appended(core: JournalCore, run: Run) -> Run:
     """Return a run after the marks that this process has appended, and the store does not have yet."""
-    buffer = core.appender.buffer_of(run.run_id)
+    buffer = core.appender.buffers.get(run.run_id)
     if buffer is None or buffer.shut:
         return run
     for mark in list(buffer.marks):
@@ -84,7 +84,7 @@ def as_appended(core: JournalCore, run: Run) -> Run:
 
 def look_here(core: JournalCore, run_id: str, after: int) -> Page | None:
     """Return the next page from memory, or None if only the store has it."""
-    buffer = core.appender.buffer_of(run_id)
+    buffer = core.appender.buffers.get(run_id)
     if buffer is None or buffer.shut:
         return None
     ended = buffer.ended  # before the events: if the run ends in between, an older page must not count as the last one
@@ -168,7 +168,7 @@ class Listener:
     def stop_listening(self, core: JournalCore, run_id: str) -> None:
         """Be woken no more."""
         core.duties.listeners.pop(self, None)
-        buffer = core.appender.buffer_of(run_id)
+        buffer = core.appender.buffers.get(run_id)
         if buffer is not None:
             buffer.waiters.pop(self, None)
 

@@ -149,7 +149,7 @@ class RunJournal(Opening, Shared):
     def run(self, run_id: str) -> Run:
         """Return the current state of a run, with all events that this process has appended to it. Raise `RunNotFound`."""
         self._core.check_open()
-        buffer = self._core.appender.buffer_of(text("run_id", run_id))
+        buffer = self._core.appender.buffers.get(text("run_id", run_id))
         self._core.catch_up(needed=buffer is not None and bool(buffer.pend))
         return _run_reading.with_sources(self, [_follow.find(self._core, run_id)])[0]
 

@@ -32,7 +32,7 @@ def read(journal: RunJournal, run_id: str, after: int, limit: int | None) -> lis
     for _ in range(2):  # twice, if the writer moved events from the buffer to the store while we read the store
         events = core.store.read(run_id, after, limit)
         missing = 1 << 62 if limit is None else limit - len(events)
-        buffer = core.appender.buffer_of(run_id)
+        buffer = core.appender.buffers.get(run_id)
         if buffer is None or buffer.shut:
             break
         tail = buffer.tail(events[-1].seq if events else after, missing)

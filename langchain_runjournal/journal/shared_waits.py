@@ -113,7 +113,7 @@ class LoopWaits:
 
     def look_here(self, core: JournalCore, run_id: str, after: int) -> Page | None:
         """Return what `follow.look_here` returns. Readers at the same place of a run share the page."""
-        buffer = core.appender.buffer_of(run_id)
+        buffer = core.appender.buffers.get(run_id)
         if buffer is None or buffer.shut:
             self._pages.pop(run_id, None)
             return None

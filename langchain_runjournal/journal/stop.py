@@ -76,7 +76,7 @@ def _is_over(run: Run) -> bool:
 
 def _is_running_here(journal: RunJournal, run_id: str) -> bool:
     """Return whether this journal owns the run and it has not ended, as far as that is known without the store."""
-    buffer = core_of(journal).appender.buffer_of(run_id)
+    buffer = core_of(journal).appender.buffers.get(run_id)
     return buffer is not None and not buffer.shut and not buffer.ended and not buffer.paused
 
 

@@ -175,7 +175,7 @@ def look_at_thread(core: JournalCore, plan: ThreadReplay, doubtful: bool) -> lis
 
 def is_ours(core: JournalCore, run_id: str) -> bool:
     """Return whether this process is at work on a run."""
-    buffer = core.appender.buffer_of(run_id)
+    buffer = core.appender.buffers.get(run_id)
     return buffer is not None and not (buffer.shut or buffer.ended or buffer.paused)
 
 

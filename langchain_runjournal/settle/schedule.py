@@ -336,7 +336,7 @@ class SettlementSchedule:
             result = yield from settle(older="all" if new_run is None else "left", waits=waits)
         except BaseException:
             # The loop may be shutting down. A run that is claimed and not ended would look as if it were running.
-            if run.status == RunStatus.RUNNING and self._core.appender.buffer_of(run.run_id) is not None:
+            if run.status == RunStatus.RUNNING and run.run_id in self._core.appender.buffers:
                 cut = {**ending, "settled": False, "problem": "cut off"}
                 self._journal.append(Event(run_id=run.run_id, kind="run.end", data=cut))
             raise

@@ -112,24 +112,6 @@ class RunsContract(StoreTests):
         assert after.pop("r6") > max(before.values())
         assert after == {run_id: before[run_id] for run_id in ("r0", "r2", "r3")}
 
-    def test_the_ids_that_begin_alike_are_found(self) -> None:
-        """Sorted, at most as many as asked for, whatever letters they have. A store may lack `ids`."""
-        store = self.open()
-        if not hasattr(store, "ids"):
-            return
-        assert store.ids("", None) == []
-        names = ["r-1", "r-10", "r-100", "r-2", "q", "r", "r-\u00e9", "r-\U0010ffff", "r-\U0010ffffx", "R-1", "r%", "r_1"]
-        for name in names:
-            store.append("me", [row(deltas(name, 1))])
-        other = self.open_again(store)
-        for one in (store, other):
-            for start in ("", "r", "r-", "r-1", "r-10", "r-\U0010ffff", "r%", "r_", "s", "r-1000"):
-                wanted = sorted(name for name in names if name.startswith(start))
-                assert one.ids(start, None) == wanted
-                assert (one.ids(start, 2), one.ids(start, 0)) == (wanted[:2], [])
-        store.delete(["r-10"])
-        assert other.ids("r-1", None) == ["r-1", "r-100"]
-
     def test_what_is_to_be_settled_is_listed_in_order(self) -> None:
         """`unsettled` lists runs that are running, or have ended and are neither settled nor given up; not those that wait
         for a human. The order is that in which they began in this store, oldest first, whatever their clocks say."""
