@@ -186,7 +186,7 @@ class OwnerWatch:
     async def look(self, run_id: str, *, is_paused: bool) -> bool:
         """Return True once, when the owner is found to be dead. Its spool was imported then."""
         core = core_of(self._journal)
-        buffer = core.appender.buffers.get(run_id)
+        buffer = core.appender.buffer_of(run_id)
         is_ours = buffer is not None and not buffer.shut
         now = time.monotonic()
         if is_ours or is_paused or self.is_gone or now < self._not_before:

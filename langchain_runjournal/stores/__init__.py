@@ -155,6 +155,13 @@ class Store(Protocol):
         A damaged run is logged and left out.
         """
 
+    def ids(self, start: str, limit: int | None) -> list[str]:
+        """Return the ids of the runs that begin with `start`, sorted, at most `limit`.
+
+        The time that this takes depends on the number of ids that are returned, and not on the number of all runs. A store
+        may lack `ids`: then the command line lists all runs for a short id.
+        """
+
     def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
         """Return the runs, of one thread or of all, that began after the one with the number `after`, oldest first.
 
@@ -256,7 +263,7 @@ class Store(Protocol):
         """Release everything. After that, every other method raises `StoreClosed`; `close` is idempotent."""
 
 
-_OPTIONAL = ("hold", "holder", "learn", "learned", "owner_of", "release")
+_OPTIONAL = ("hold", "holder", "ids", "learn", "learned", "owner_of", "release")
 _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name not in _OPTIONAL)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...events import Run, RunStatus
 from ...journal.run_journal import RunJournal
 from ..options import Command, Settings, common
-from ..run_lookup import Ids, owner_of
+from ..run_lookup import Ids, ids_of, owner_of
 from ..terminal_text import STYLES, ago, one_line, roughly, run_data, standing, to_json, tokens
 
 _EPILOG = """\b
@@ -39,7 +39,7 @@ def list_runs(settings: Settings, thread: str | None, status: str | None, limit:
     output = settings.output
     with settings.open() as journal:
         runs = journal.runs(thread, status, None if all else limit + 1)
-        ids = Ids(journal)
+        ids = ids_of(journal)
         shown = runs if all else runs[:limit]
         if output.as_json:
             output.lines([_json(journal, run, ids) for run in shown])

@@ -54,7 +54,7 @@ def show(settings: Settings, run: str | None) -> None:
         if output.as_json:
             output.line(
                 {
-                    **run_data(found, short_id(output, journal, found.run_id), owner),
+                    **run_data(found, short_id(journal, found.run_id), owner),
                     "owner_process": process,
                     "problem": line.run.problem,
                     "inputs": _inputs(line),

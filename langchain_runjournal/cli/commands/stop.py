@@ -66,6 +66,6 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
 
 def _print(output: Output, journal: RunJournal, run: Run) -> None:
     if output.as_json:
-        output.line(run_data(run, short_id(output, journal, run.run_id), owner_of(journal, run)))
+        output.line(run_data(run, short_id(journal, run.run_id), owner_of(journal, run)))
     else:
         output.row(run.run_id, standing(run))

@@ -36,7 +36,7 @@ def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bo
     streams = settings.output
     with settings.open() as journal:
         found = find_runs(journal, runs or (None,))
-        name = output or f"run-{_file_name(short_id(streams, journal, found[0].run_id))}.html"
+        name = output or f"run-{_file_name(short_id(journal, found[0].run_id))}.html"
         path = Path(name)
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise CommandFailed(f"{path} exists, and this command did not write it. Choose another file, or use --force.")

@@ -24,7 +24,7 @@ from ...errors import (
     StoreTooNew,
 )
 from .creation import make, sweep
-from .run_rows import INDEX, is_no_text
+from .run_rows import INDEXES, is_no_text
 
 APPLICATION_ID: Final = 1380601420
 SMALLEST: Final = 512  # bytes of the smallest page of SQLite
@@ -225,7 +225,8 @@ def create(con: sqlite3.Connection) -> None:
             if con.in_transaction:
                 con.execute("ROLLBACK")
             raise
-    con.execute(INDEX)
+    for index in INDEXES:
+        con.execute(index)
 
 
 def _migrations() -> list[tuple[int, str, str]]:
