@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
@@ -36,8 +37,23 @@ Handler = Callable[["Request"], Awaitable[Response]]
 ROUTES: Final[Mapping[str, tuple[str, str, str]]] = {
     "native": ("", "native_routes", "NativeRoutes"),
     "ai-sdk": ("/ai-sdk", "ai_sdk_routes", "AiSdkRoutes"),
+    "langgraph": ("/langgraph", "langgraph.routes", "LangGraphRoutes"),
 }
 """By dialect: the prefix of its routes, their module, and the class that has them."""
+_EXPOSED: Final = (
+    "Retry-After",
+    "X-Runjournal-Run",
+    "Location",
+    "Content-Location",
+    "X-Pagination-Total",
+    "X-Pagination-Next",
+)
+"""The headers that a page of another origin may read. Without `Location`, clients of LangGraph Server do not reconnect."""
+_PRIVATE: Final[Mapping[str, bool]] = (
+    {"allow_private_network": True} if "allow_private_network" in signature(CORSMiddleware).parameters else {}
+)
+"""So that a page of an allowed origin that was loaded by https may use a server on this machine. Older versions of Starlette
+lack the option."""
 
 
 def known_dialects() -> tuple[str, ...]:
@@ -152,9 +168,11 @@ def _cors(origins: Sequence[str]) -> Middleware:
         CORSMiddleware,
         allow_origins=list(origins),
         allow_credentials="*" not in origins,
-        allow_methods=["GET", "POST", "DELETE"],
+        allow_methods=["GET", "POST", "PATCH", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["Retry-After", "X-Runjournal-Run"],
+        expose_headers=_EXPOSED,
+        max_age=600,
+        **_PRIVATE,
     )
 
 

@@ -68,7 +68,7 @@ def checkpoint_json(config: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def task_json(task: PregelTask) -> dict[str, Any]:
-    """Return a task of a state. `state` is that of its subgraph if it was read, and otherwise `checkpoint` says where it is."""
+    """Return a task of a state. `state` is that of its subgraph if it was read; else `checkpoint` says where it is."""
     inner: Any = task.state
     checkpoint = state = None
     if hasattr(inner, "tasks"):
