@@ -28,7 +28,7 @@ class ThreadRow:
     config: Mapping[str, Any] = field(default_factory=dict)
     """The config of its newest run, as far as a client may see it."""
     written: Mapping[str, Any] | None = None
-    """After a client has written the state: the newest run at that time (`run_id`), whether steps are left (`next`), and when
+    """After a client has written the state: the newest run then (`run_id`), whether steps are left (`next`), and when
     (`at`)."""
 
     def to_json(self) -> dict[str, Any]:
