@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -49,7 +49,7 @@ _EXPOSED: Final = (
     "X-Pagination-Next",
 )
 """The headers that a page of another origin may read. Without `Location`, clients of LangGraph Server do not reconnect."""
-_PRIVATE: Final[Mapping[str, bool]] = (
+_PRIVATE: Final[Mapping[str, Any]] = (
     {"allow_private_network": True} if "allow_private_network" in signature(CORSMiddleware).parameters else {}
 )
 """So that a page of an allowed origin that was loaded by https may use a server on this machine. Older versions of Starlette

@@ -44,8 +44,8 @@ class Limits:
 async def read_json(request: Request, limits: Limits, *, of_any_type: bool = False) -> dict[str, Any]:
     """Return the JSON object in the body of a request.
 
-    `of_any_type`: whatever the header says, and an empty object for an empty body. Some clients send JSON as `text/plain`, to
-    avoid a preflight. `Access.check_request` has refused the pages of other sites before.
+    `of_any_type`: whatever the header says, and an empty object for an empty body. Some clients send JSON as `text/plain`,
+    to avoid a preflight. `Access.check_request` has refused the pages of other sites before.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not of_any_type:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from starlette.responses import Response
 
 from ..capture.graph_identity import identity, identity_of
@@ -43,6 +44,8 @@ logger = logging.getLogger("langchain_runjournal")
 _RECOVER_EVERY: Final = 1.0
 """Seconds, at least, between two recoveries: many readers may notice one dead owner."""
 _KEPT: Final = 5_000
+_STOP_LIMIT: Final = 30.0
+"""Seconds that a deletion waits for the end of a run."""
 
 
 class Cache:
@@ -88,6 +91,10 @@ class Service:
         self.origins = Cache()
         self.blocks = Blocks()
         self.open_streams = 0
+        self.when_deleting: list[Callable[[str], Awaitable[None]]] = []
+        """What is called with a thread before its runs are deleted, so that no other one begins."""
+        self.when_deleted: list[Callable[[str], Awaitable[None]]] = []
+        """What is called with a thread when its runs and checkpoints are deleted."""
         self.starting: dict[str, asyncio.Future[None]] = {}
         """The starts that are under way, by the run id that the client chose."""
         self._recovers = recover
@@ -114,6 +121,22 @@ class Service:
         thread_id = identifier(request.path_params["thread"], self.limits)
         await self.access.check(request, action, thread_id)
         return thread_id
+
+    async def delete_thread(self, thread_id: str, *, force: bool) -> None:
+        """Delete the runs and the checkpoints of a thread, and what a dialect keeps of it. `force`: stop its runs first."""
+        for forget in self.when_deleting:
+            await forget(thread_id)
+        await self.journal.adelete(thread_id=thread_id, force=force, timeout=_STOP_LIMIT)
+        for graph in self.graphs.values():
+            saver: Any = graph.checkpointer
+            if isinstance(saver, BaseCheckpointSaver):
+                try:
+                    await saver.adelete_thread(thread_id)
+                except NotImplementedError:
+                    logger.warning("%s cannot delete threads: the checkpoints of thread %s stay", saver, thread_id)
+        for forget in self.when_deleted:
+            await forget(thread_id)
+        self.titles.drop(thread_id)
 
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Return what `work` returns, which may block."""

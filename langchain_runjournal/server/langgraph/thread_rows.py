@@ -28,7 +28,8 @@ class ThreadRow:
     config: Mapping[str, Any] = field(default_factory=dict)
     """The config of its newest run, as far as a client may see it."""
     written: Mapping[str, Any] | None = None
-    """After a client has written the state: the newest run at that time (`run_id`), and whether steps are left (`next`)."""
+    """After a client has written the state: the newest run then (`run_id`), whether steps are left (`next`), and when
+    (`at`)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of the record."""
@@ -97,6 +98,11 @@ class ThreadRows:
             return replace(row, metadata={**row.metadata, **about}, config=configs, written=None)
 
         return self.change(thread_id, change)
+
+    def note_write(self, thread_id: str, run_id: str | None, *, is_left: bool, created_at: float) -> None:
+        """Note that a client has written the state of a thread, whose newest run is `run_id`. `is_left`: steps are left."""
+        written = {"run_id": run_id, "next": is_left, "at": self._wall()}
+        self.change(thread_id, lambda row: replace(row, written=written), created_at=created_at)
 
     def delete(self, thread_id: str) -> None:
         """Delete the row of a thread, if there is one."""
