@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...common.twins import run_async
@@ -118,6 +119,28 @@ class RunQueue:
             await asyncio.sleep(0.02)
         return True
 
+    async def is_waiting(self, thread_id: str) -> bool:
+        """Return whether a run of a thread waits to begin."""
+        entries = await self._off_loop(lambda: self.records.entries(thread_id))
+        if any(entry.owner != self._journal.owner_id for entry in entries):
+            self.look_at(thread_id)
+        return any(entry.job == "begin" for entry in entries)
+
+    async def withdraw_all(self, thread_id: str) -> None:
+        """Withdraw all runs of a thread that have not begun: the thread is about to be deleted."""
+        for entry in await self._off_loop(lambda: self.records.entries(thread_id)):
+            await self._off_loop(partial(self.records.take, entry))
+            self._news(entry.run_id)
+
+    async def forget_all(self, thread_id: str) -> None:
+        """Delete the requests of a thread that was deleted."""
+
+        def forget() -> None:
+            for one in self.records.requests(thread_id):
+                self.records.forget(one.run_id)
+
+        await self._off_loop(forget)
+
     def look_at(self, thread_id: str) -> None:
         """Work on the queue of a thread, also on what dead processes have left in it."""
         worker = self._workers.get(thread_id)
@@ -160,7 +183,7 @@ class RunQueue:
                 return
             await begin_request(self._service, request)
         except BaseException as exc:
-            await self._off_loop(lambda: (self.records.take(mine), self.records.forget(request.run_id)))
+            await self._off_loop(partial(self._drop, mine))
             self.look_at(request.thread_id)
             if isinstance(exc, ThreadBusy):
                 raise Busy(exc.run_id) from None
@@ -215,7 +238,7 @@ class RunQueue:
                     case Wait(until):
                         await _pause(wake, LOOK_EVERY if until is None else min(until - time.time(), _LONGEST))
                     case Drop(entry):
-                        await self._off_loop(lambda one=entry: self._drop(one))
+                        await self._off_loop(partial(self._drop, entry))
                     case Work(entry):
                         await (self._begin if entry.job == "begin" else self._roll_back)(entry, wake)
             except (JournalClosed, StoreClosed):

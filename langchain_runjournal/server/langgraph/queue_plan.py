@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """This process works on the entry."""
+    """The entry on which this process works next."""
 
     entry: Entry
 

@@ -62,7 +62,7 @@ class RunCreation:
         try:
             asked = parse_run(body, allowed=allowed, now=time.time(), **about)
         except InvalidArgument as exc:
-            raise Problem(422, f"In the body, {exc.name} must be {exc.expected}.") from None  # type: ignore[attr-defined]
+            raise Problem(422, f"In the body, {exc.name} must be {exc.expected}.") from None
         if not is_temporary and asked.temporary and body.get("on_completion") == "delete":
             raise Problem(422, '"on_completion": "delete" is for runs without a thread. Delete the thread instead.')
         return replace(asked, temporary=asked.temporary and is_temporary)
@@ -71,10 +71,9 @@ class RunCreation:
         access, thread_id = self._service.access, asked.thread_id
         if needs_update(body):
             await access.check(request, "update", thread_id)
-        elif ids := message_ids(asked):
-            if access.authorize is not None and not await access.may(request, "update", thread_id):
-                # A message with the id of another one would take its place.
-                await fork_before(self._service.graphs[asked.graph], thread_id, None, ids, is_again=False)
+        elif (ids := message_ids(asked)) and not await access.may(request, "update", thread_id):
+            # A message with the id of another one would take its place.
+            await fork_before(self._service.graphs[asked.graph], thread_id, None, ids, is_again=False)
         if body.get("if_not_exists") != "create" and await self._threads.find(thread_id) is None:
             raise not_found()
 
@@ -87,7 +86,7 @@ class RunCreation:
         except StartRefused as exc:
             raise Problem(422, str(exc)) from None
         except InvalidArgument as exc:
-            raise Problem(422, f"The request cannot be stored: {exc.expected}.") from exc  # type: ignore[attr-defined]
+            raise Problem(422, f"The request cannot be stored: {exc.expected}.") from exc
         await self._threads.write(
             lambda rows: rows.stamp(asked.thread_id, graph=asked.graph, assistant_id=asked.assistant_id, config=about)
         )

@@ -138,7 +138,8 @@ def parse_run(body: Mapping[str, Any], *, allowed: Collection[str], now: float, 
         interrupt_after=_nodes("interrupt_after", body.get("interrupt_after")),
         durability=_durability(body),
         not_before=now + delay if delay else 0.0,
-        temporary=_one_of("on_completion", body.get("on_completion"), ("delete", "keep", "complete", "continue")) == "delete",
+        temporary=_one_of("on_completion", body.get("on_completion"), ("delete", "keep", "complete", "continue"))
+        == "delete",
         **about,
     )
 
@@ -159,9 +160,7 @@ def needs_update(body: Mapping[str, Any]) -> bool:
     if isinstance(command, Mapping) and (command.get("update") is not None or command.get("goto")):
         return True
     configurable = config.get("configurable") if isinstance(config, Mapping) else None
-    if any(
-        isinstance(one, Mapping) and one.get("checkpoint_id") for one in (body, body.get("checkpoint"), configurable)
-    ):
+    if any(isinstance(one, Mapping) and one.get("checkpoint_id") for one in (body, body.get("checkpoint"), configurable)):
         return True
     if given is None or given == {} or command is not None:
         return False

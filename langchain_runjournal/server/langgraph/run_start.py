@@ -84,7 +84,7 @@ async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
         config["metadata"] = metadata
     for name in ("tags", "recursion_limit", "max_concurrency"):
         if name in settings:
-            config[name] = settings[name]  # type: ignore[literal-required]
+            config[name] = settings[name]
     options: dict[str, Any] = {
         "interrupt_before": request.interrupt_before,
         "interrupt_after": request.interrupt_after,

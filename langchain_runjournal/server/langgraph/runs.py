@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import JSONResponse, Response
@@ -82,7 +83,7 @@ class RunRoutes:
             ("POST", "/threads/{thread}/runs/stream", self.create_and_stream),
             ("POST", "/threads/{thread}/runs/wait", self.create_and_wait),
             ("POST", "/threads/{thread}/runs", self.create),
-            ("GET", "/threads/{thread}/runs", self.list),
+            ("GET", "/threads/{thread}/runs", self.list_runs),
             ("GET", "/threads/{thread}/runs/{run}", self.get),
             ("DELETE", "/threads/{thread}/runs/{run}", self.delete),
             ("GET", "/threads/{thread}/runs/{run}/stream", self.join_stream),
@@ -164,7 +165,7 @@ class RunRoutes:
         try:
             modes = modes_of(chosen) if chosen else None
         except InvalidArgument as exc:
-            raise Problem(422, f"The query parameter {exc.name} must be {exc.expected}.") from None  # type: ignore[attr-defined]
+            raise Problem(422, f"The query parameter {exc.name} must be {exc.expected}.") from None
         where = _place(found.request)
         headers = {"location": f"{where}/stream", "content-location": where}
         given = request.headers.getlist("last-event-id")
@@ -228,7 +229,7 @@ class RunRoutes:
         found = await self._found(request, "read")
         return JSONResponse(run_json(found.request, found.run), headers=_NO_STORE)
 
-    async def list(self, request: Request) -> Response:
+    async def list_runs(self, request: Request) -> Response:
         """Return the runs of a thread, the newest first."""
         known = await self._threads.named(request, "read")
         query = request.query_params
@@ -285,7 +286,7 @@ class RunRoutes:
             raise Problem(422, 'Send "thread_id" with "run_ids", or "status": "pending", "running" or "all".')
         asked = 0
         for run_id in named or await self._service.off_loop(lambda: self._going(status)):
-            found = await self._service.off_loop(lambda one=run_id: self._find(one, thread_id))
+            found = await self._service.off_loop(partial(self._find, run_id, thread_id))
             if found is not None and await self._service.access.may(request, "stop", found.request.thread_id):
                 asked += await self.queue.cancel(run_id, rollback=rollback)
         if not asked:
