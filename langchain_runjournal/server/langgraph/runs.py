@@ -22,7 +22,7 @@ from .run_creation import RunCreation
 from .run_readers import RunReaders
 from .run_requests import RunRequest, modes_of
 from .run_views import STATUSES, request_of, run_json, status_of
-from .stream import final_values, stream_run
+from .stream import check_room, final_values, stream_run
 from .temporary_threads import TemporaryThreads
 from .wait_response import WaitResponse
 
@@ -49,7 +49,6 @@ _FIELDS: Final = (
 )
 _MOST: Final = 1_000
 _NOTHING_TO_CANCEL: Final = "No matching runs to cancel: they are over, or do not exist."
-_TOO_MANY: Final = "Too many streams are open. Send the same request again in a moment."
 
 
 class Found(NamedTuple):
@@ -116,8 +115,7 @@ class RunRoutes:
 
     async def create_and_stream(self, request: Request) -> Response:
         """Create a run, and stream it."""
-        if self._service.open_streams >= self._service.limits.streams:
-            raise Problem(503, _TOO_MANY, retry_after=5)  # before the run is created
+        check_room(self._service)
         asked = await self._create(request)
         is_stateless = "thread" not in request.path_params
         where = f"/runs/{asked.run_id}" if is_stateless else _place(asked)
@@ -220,7 +218,10 @@ class RunRoutes:
         async for event in self._journal.afollow(run.run_id):
             if event.kind == "run.pause":
                 break
-        return await final_values(self._service, self._service.graphs[asked.graph], await self._journal.arun(run.run_id))
+        run = await self._journal.arun(run.run_id)
+        if run.cause == "crash":
+            return {"__error__": {"error": "RunCrashed", "message": "The process that worked on the run has died."}}
+        return await final_values(self._service, self._service.graphs[asked.graph], run)
 
     # --- read ---------------------------------------------------------------------------------------------------------
 
