@@ -214,7 +214,7 @@ def refused() -> list[Any]:
         ({"multitask_strategy": "both"}, "multitask_strategy"),
         ({"after_seconds": -1}, "after_seconds"),
         ({"config": {"configurable": {"admin": True}}}, "configurable.admin"),
-        ({"context": {"admin": True}}, "configurable.admin"),
+        ({"context": {"admin": True}}, "context.admin"),
         ({"config": {"recursion_limit": 0}}, "recursion_limit"),
         ({"interrupt_before": "answer"}, "interrupt_before"),
         ({"command": {"send": 1}}, "command"),

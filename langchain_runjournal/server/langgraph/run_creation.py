@@ -6,6 +6,7 @@ gets a 5xx for it: clients send a request again that was answered by one.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from .threads import Threads
+
+logger = logging.getLogger("langchain_runjournal")
 
 _BUSY: Final = (
     "Thread is already running a task. Wait for it to finish, or choose another multitask strategy: enqueue, interrupt or"
@@ -87,6 +90,10 @@ class RunCreation:
             raise Problem(422, str(exc)) from None
         except InvalidArgument as exc:
             raise Problem(422, f"The request cannot be stored: {exc.expected}.") from exc
-        await self._threads.write(
-            lambda rows: rows.stamp(asked.thread_id, graph=asked.graph, assistant_id=asked.assistant_id, config=about)
-        )
+        # The client has its run: nothing that fails from here on may be an answer that it takes for a refusal.
+        try:
+            await self._threads.write(
+                lambda rows: rows.stamp(asked.thread_id, graph=asked.graph, assistant_id=asked.assistant_id, config=about)
+            )
+        except Exception:
+            logger.exception("could not note the graph of thread %s", asked.thread_id)

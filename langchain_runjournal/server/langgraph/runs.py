@@ -133,7 +133,10 @@ class RunRoutes:
         body = await read_json(request, self._service.limits, of_any_type=True)
         asked = await self._creation.create(request, thread_id, body)
         if asked.temporary:
-            await self._temporary.add(asked)
+            try:
+                await self._temporary.add(asked)
+            except Exception:
+                logger.exception("could not note that thread %s is to be deleted after its run", asked.thread_id)
         return asked
 
     def _on_gone(self, asked: RunRequest) -> Callable[[], None] | None:
