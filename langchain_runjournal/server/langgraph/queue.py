@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...common.twins import run_async
@@ -55,7 +56,8 @@ class RunQueue:
         self._service = service
         self._journal = service.journal
         self.records = RunRecords(records_of(service.journal))
-        self._adopted: set[str] = set()
+        self._holding: set[str] = set()
+        """The keys of the entries that requests of this process hold."""
         self._workers: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._waiting: dict[str, set[asyncio.Event]] = {}
         """The waits for a run to begin, by run id."""
@@ -73,8 +75,8 @@ class RunQueue:
             self.look_at(request.thread_id)
             return
         alone = self._begin_alone if request.multitask == "reject" else self._replace_others
-        # In a task: a server that shuts down must not leave an entry that is held.
-        await asyncio.shield(self._task(alone(request)))
+        # In a task: a client that leaves must not leave an entry that is held.
+        await asyncio.shield(self._task(self._held(request, alone)))
 
     async def begun(self, run_id: str) -> Run | None:
         """Return the run when the journal has it; None if it was cancelled, refused or deleted before it began."""
@@ -100,11 +102,10 @@ class RunQueue:
         if entry is not None:
             self._news(run_id)
             self.look_at(entry.thread_id)
-            return True
         try:
             run = await self._journal.arun(run_id)
         except RunNotFound:
-            return False
+            return entry is not None
         if run.status != RunStatus.RUNNING:
             return False
         return await self._stop(run, cause, rollback)
@@ -117,6 +118,28 @@ class RunQueue:
                 return False
             await asyncio.sleep(0.02)
         return True
+
+    async def is_waiting(self, thread_id: str) -> bool:
+        """Return whether a run of a thread waits to begin."""
+        entries = await self._off_loop(lambda: self.records.entries(thread_id))
+        if any(entry.owner != self._journal.owner_id for entry in entries):
+            self.look_at(thread_id)
+        return any(entry.job == "begin" for entry in entries)
+
+    async def withdraw_all(self, thread_id: str) -> None:
+        """Withdraw all runs of a thread that have not begun: the thread is about to be deleted."""
+        for entry in await self._off_loop(lambda: self.records.entries(thread_id)):
+            await self._off_loop(partial(self._withdraw, entry.run_id, False))
+            self._news(entry.run_id)
+
+    async def forget_all(self, thread_id: str) -> None:
+        """Delete the requests of a thread that was deleted."""
+
+        def forget() -> None:
+            for one in self.records.requests(thread_id):
+                self.records.forget(one.run_id)
+
+        await self._off_loop(forget)
 
     def look_at(self, thread_id: str) -> None:
         """Work on the queue of a thread, also on what dead processes have left in it."""
@@ -143,30 +166,35 @@ class RunQueue:
 
     # --- the strategies -----------------------------------------------------------------------------------------------
 
+    async def _held(self, request: RunRequest, work: Callable[[RunRequest], Awaitable[None]]) -> None:
+        key = key_of("begin", request.run_id)
+        self._holding.add(key)
+        try:
+            await work(request)
+        finally:
+            self._holding.discard(key)
+            self.look_at(request.thread_id)
+
     async def _begin_alone(self, request: RunRequest) -> None:
         """Begin a run at once, or not at all."""
         mine, entries = await self._off_loop(lambda: self._store(request, is_held=True))
         try:
             others = [one for one in entries if one.number < mine.number or one.job == "rollback"]
             if others:
-                self.look_at(request.thread_id)
                 raise Busy(others[0].run_id)
             if request.not_before > time.time():
                 running = await self._running(request)
                 if running:
                     raise Busy(running[0].run_id)
                 await self._off_loop(lambda: self.records.put(replace(mine, is_held=False)))
-                self.look_at(request.thread_id)
                 return
             await begin_request(self._service, request)
         except BaseException as exc:
-            await self._off_loop(lambda: (self.records.take(mine), self.records.forget(request.run_id)))
-            self.look_at(request.thread_id)
+            await self._off_loop(partial(self._drop, mine))
             if isinstance(exc, ThreadBusy):
                 raise Busy(exc.run_id) from None
             raise
         await self._has_begun(mine)
-        self.look_at(request.thread_id)
 
     async def _replace_others(self, request: RunRequest) -> None:
         """Stop the run that is running, and withdraw those that wait, in favour of a new one."""
@@ -177,9 +205,10 @@ class RunQueue:
                 await self.cancel(one.run_id, cause="superseded", rollback=rollback)
             for run in await self._running(request):
                 await self._stop(run, "superseded", rollback)
-        finally:
-            await self._off_loop(lambda: self.records.put(replace(mine, is_held=False)))
-            self.look_at(request.thread_id)
+        except Exception:
+            logger.exception("could not stop the runs before run %s, which waits for them now", request.run_id)
+        # If this fails, the client hears of it, and the entry is dropped.
+        await self._off_loop(lambda: self.records.put(replace(mine, is_held=False)))
 
     async def _running(self, request: RunRequest) -> list[Run]:
         running = await self._journal.aruns(request.thread_id, RunStatus.RUNNING, None)
@@ -207,7 +236,7 @@ class RunQueue:
             wake.clear()
             try:
                 entries, may_die = await self._off_loop(lambda: self._entries(thread_id))
-                match next_step(entries, self._journal.owner_id, self._adopted, time.time()):
+                match next_step(entries, self._journal.owner_id, self._holding, time.time()):
                     case None:
                         if not may_die and not wake.is_set():
                             return
@@ -215,7 +244,7 @@ class RunQueue:
                     case Wait(until):
                         await _pause(wake, LOOK_EVERY if until is None else min(until - time.time(), _LONGEST))
                     case Drop(entry):
-                        await self._off_loop(lambda one=entry: self._drop(one))
+                        await self._off_loop(partial(self._drop, entry))
                     case Work(entry):
                         await (self._begin if entry.job == "begin" else self._roll_back)(entry, wake)
             except (JournalClosed, StoreClosed):
@@ -245,12 +274,14 @@ class RunQueue:
 
     async def _has_begun(self, entry: Entry) -> None:
         was_there = await self._off_loop(lambda: self.records.take(entry))
-        self._adopted.discard(entry.key)
         self._news(entry.run_id)
-        if not was_there:
+        if was_there:
+            return
+        with suppress(RunNotFound):
             # It was withdrawn in the very moment in which it began.
-            with suppress(RunNotFound):
-                await self._journal.astop(entry.run_id)
+            run = await self._journal.arun(entry.run_id)
+            request = await self._off_loop(lambda: self.records.request(entry.run_id))
+            await self._stop(run, "stop", rollback=request is None)
 
     async def _until_over(self, run_id: str, wake: asyncio.Event) -> None:
         """Wait until a run is over, or something has changed in the queue."""
@@ -329,7 +360,6 @@ class RunQueue:
     def _drop(self, entry: Entry) -> None:
         if self.records.take(entry):
             self.records.forget(entry.run_id)
-        self._adopted.discard(entry.key)
 
     def _entries(self, thread_id: str) -> tuple[list[Entry], bool]:
         """Return the entries of a thread, and whether one is of a process that may be dead. Take over those of dead ones."""
@@ -340,7 +370,6 @@ class RunQueue:
                 taken = self.records.put(replace(entry, owner=mine))
                 if taken is None:
                     continue  # another process was faster
-                self._adopted.add(taken.key)
                 entry = taken
             may_die = may_die or verdict == "unknown"
             found.append(entry)

@@ -37,14 +37,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """This process works on the entry."""
+    """The entry on which this process works next."""
 
     entry: Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The process that held the entry is dead, and its client never heard of the run."""
+    """An entry whose request has failed, or whose process is dead: its client never heard of the run."""
 
     entry: Entry
 
@@ -71,10 +71,10 @@ def entry_of(key: str, version: int, number: int, value: Mapping[str, Any]) -> E
     )
 
 
-def next_step(entries: Sequence[Entry], mine: str, adopted: Collection[str], now: float) -> Work | Drop | Wait | None:
+def next_step(entries: Sequence[Entry], mine: str, holding: Collection[str], now: float) -> Work | Drop | Wait | None:
     """Return what a process does next on a thread; None if no entry of it is its own.
 
-    `mine`: the owner id of the process. `adopted`: the keys of entries that it has taken over from dead processes.
+    `mine`: the owner id of the process. `holding`: the keys of the entries that its requests hold now.
     """
     if not any(entry.owner == mine for entry in entries):
         return None
@@ -86,7 +86,7 @@ def next_step(entries: Sequence[Entry], mine: str, adopted: Collection[str], now
     if first.owner != mine:
         return Wait(None)
     if first.is_held:
-        return Drop(first) if first.key in adopted else Wait(None)
+        return Wait(None) if first.key in holding else Drop(first)
     return Work(first)
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
-_KEPT: Final = "%s cannot delete single checkpoints: those of run %s stay in the history of thread %s, as a branch that was left"
+_KEPT: Final = (
+    "%s cannot delete single checkpoints: those of run %s stay in the history of thread %s, as a branch that was left"
+)
 _RESUME: Final = "__resume__"
 _INTERRUPT: Final = "__interrupt__"
 

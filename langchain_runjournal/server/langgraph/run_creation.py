@@ -6,6 +6,7 @@ gets a 5xx for it: clients send a request again that was answered by one.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from .threads import Threads
+
+logger = logging.getLogger("langchain_runjournal")
 
 _BUSY: Final = (
     "Thread is already running a task. Wait for it to finish, or choose another multitask strategy: enqueue, interrupt or"
@@ -62,7 +65,7 @@ class RunCreation:
         try:
             asked = parse_run(body, allowed=allowed, now=time.time(), **about)
         except InvalidArgument as exc:
-            raise Problem(422, f"In the body, {exc.name} must be {exc.expected}.") from None  # type: ignore[attr-defined]
+            raise Problem(422, f"In the body, {exc.name} must be {exc.expected}.") from None
         if not is_temporary and asked.temporary and body.get("on_completion") == "delete":
             raise Problem(422, '"on_completion": "delete" is for runs without a thread. Delete the thread instead.')
         return replace(asked, temporary=asked.temporary and is_temporary)
@@ -71,10 +74,9 @@ class RunCreation:
         access, thread_id = self._service.access, asked.thread_id
         if needs_update(body):
             await access.check(request, "update", thread_id)
-        elif ids := message_ids(asked):
-            if access.authorize is not None and not await access.may(request, "update", thread_id):
-                # A message with the id of another one would take its place.
-                await fork_before(self._service.graphs[asked.graph], thread_id, None, ids, is_again=False)
+        elif (ids := message_ids(asked)) and not await access.may(request, "update", thread_id):
+            # A message with the id of another one would take its place.
+            await fork_before(self._service.graphs[asked.graph], thread_id, None, ids, is_again=False)
         if body.get("if_not_exists") != "create" and await self._threads.find(thread_id) is None:
             raise not_found()
 
@@ -87,7 +89,11 @@ class RunCreation:
         except StartRefused as exc:
             raise Problem(422, str(exc)) from None
         except InvalidArgument as exc:
-            raise Problem(422, f"The request cannot be stored: {exc.expected}.") from exc  # type: ignore[attr-defined]
-        await self._threads.write(
-            lambda rows: rows.stamp(asked.thread_id, graph=asked.graph, assistant_id=asked.assistant_id, config=about)
-        )
+            raise Problem(422, f"The request cannot be stored: {exc.expected}.") from exc
+        # The client has its run: nothing that fails from here on may be an answer that it takes for a refusal.
+        try:
+            await self._threads.write(
+                lambda rows: rows.stamp(asked.thread_id, graph=asked.graph, assistant_id=asked.assistant_id, config=about)
+            )
+        except Exception:
+            logger.exception("could not note the graph of thread %s", asked.thread_id)

@@ -46,7 +46,10 @@ class RunReaders:
         if timer is not None:
             timer.cancel()
         records, mine = self._queue.records, self._service.journal.owner_id
-        await self._service.off_loop(partial(records.note_reader, run_id, mine))
+        try:
+            await self._service.off_loop(partial(records.note_reader, run_id, mine))
+        except Exception:
+            logger.exception("could not note a reader of run %s, which another process may take for gone", run_id)
         return _Counted(response, partial(self._leave, run_id))
 
     def _leave(self, run_id: str) -> None:

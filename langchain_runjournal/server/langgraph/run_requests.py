@@ -138,7 +138,8 @@ def parse_run(body: Mapping[str, Any], *, allowed: Collection[str], now: float, 
         interrupt_after=_nodes("interrupt_after", body.get("interrupt_after")),
         durability=_durability(body),
         not_before=now + delay if delay else 0.0,
-        temporary=_one_of("on_completion", body.get("on_completion"), ("delete", "keep", "complete", "continue")) == "delete",
+        temporary=_one_of("on_completion", body.get("on_completion"), ("delete", "keep", "complete", "continue"))
+        == "delete",
         **about,
     )
 
@@ -159,9 +160,7 @@ def needs_update(body: Mapping[str, Any]) -> bool:
     if isinstance(command, Mapping) and (command.get("update") is not None or command.get("goto")):
         return True
     configurable = config.get("configurable") if isinstance(config, Mapping) else None
-    if any(
-        isinstance(one, Mapping) and one.get("checkpoint_id") for one in (body, body.get("checkpoint"), configurable)
-    ):
+    if any(isinstance(one, Mapping) and one.get("checkpoint_id") for one in (body, body.get("checkpoint"), configurable)):
         return True
     if given is None or given == {} or command is not None:
         return False
@@ -297,7 +296,7 @@ def _config(value: Any, allowed: Collection[str]) -> tuple[dict[str, Any], Mappi
     return found, named
 
 
-def _configurable(named: Mapping[str, Any], allowed: Collection[str]) -> dict[str, Any]:
+def _configurable(named: Mapping[str, Any], allowed: Collection[str], where: str = "configurable") -> dict[str, Any]:
     """Return the keys that configure the graph. Those that clients send by themselves are left out; any other is refused."""
     found = {}
     for name, value in named.items():
@@ -305,13 +304,13 @@ def _configurable(named: Mapping[str, Any], allowed: Collection[str]) -> dict[st
             found[name] = value
         elif not name.startswith(_RESERVED) and value is not None:
             hint = f"Give create_app(configurable=[{name!r}]), or declare it in the context schema of the graph"
-            raise InvalidArgument(name=f'"configurable.{name}"', expected=f"left out, or allowed. {hint}", value=value)
+            raise InvalidArgument(name=f'"{where}.{name}"', expected=f"left out, or allowed. {hint}", value=value)
     return found
 
 
 def _context(value: Any, allowed: Collection[str]) -> dict[str, Any] | None:
     given = _object("context", value)
-    return None if given is None else _configurable(given, allowed)
+    return None if given is None else _configurable(given, allowed, "context")
 
 
 def _checkpoint(body: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any] | None:

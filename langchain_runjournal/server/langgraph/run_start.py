@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command, Send
 
 from ...errors import RunNotFound
@@ -76,6 +78,9 @@ async def waiting_run(service: Service, thread_id: str) -> Run | None:
 
 
 async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
+    if request.checkpoint is not None and request.checkpoint == await _newest(graph, request.thread_id):
+        # Pages name the checkpoint that they show, also where they go on from the end of the thread.
+        request = replace(request, checkpoint=None)
     given, answers = await _given(service, request)
     settings = request.config
     configurable = {**settings.get("configurable", {}), "thread_id": request.thread_id, **(request.checkpoint or {})}
@@ -84,7 +89,7 @@ async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
         config["metadata"] = metadata
     for name in ("tags", "recursion_limit", "max_concurrency"):
         if name in settings:
-            config[name] = settings[name]  # type: ignore[literal-required]
+            config[name] = settings[name]
     options: dict[str, Any] = {
         "interrupt_before": request.interrupt_before,
         "interrupt_after": request.interrupt_after,
@@ -94,6 +99,14 @@ async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
     options = {name: value for name, value in options.items() if value is not None}
     about: Any = {"journal": service.journal, "if_busy": "reject", "stream_mode": _STREAM_MODE}
     await start_answer(answers, graph, given, config, subgraphs=request.subgraphs, **about, **options)
+
+
+async def _newest(graph: Graph, thread_id: str) -> dict[str, Any] | None:
+    saver: Any = graph.checkpointer
+    if not isinstance(saver, BaseCheckpointSaver):
+        return None
+    found = await saver.aget_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
+    return None if found is None else {"checkpoint_id": found.checkpoint["id"]}
 
 
 def _context(graph: Graph, request: RunRequest) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import JSONResponse, Response
@@ -21,7 +22,7 @@ from .run_creation import RunCreation
 from .run_readers import RunReaders
 from .run_requests import RunRequest, modes_of
 from .run_views import STATUSES, request_of, run_json, status_of
-from .stream import final_values, stream_run
+from .stream import check_room, final_values, stream_run
 from .temporary_threads import TemporaryThreads
 from .wait_response import WaitResponse
 
@@ -48,7 +49,6 @@ _FIELDS: Final = (
 )
 _MOST: Final = 1_000
 _NOTHING_TO_CANCEL: Final = "No matching runs to cancel: they are over, or do not exist."
-_TOO_MANY: Final = "Too many streams are open. Send the same request again in a moment."
 
 
 class Found(NamedTuple):
@@ -82,7 +82,7 @@ class RunRoutes:
             ("POST", "/threads/{thread}/runs/stream", self.create_and_stream),
             ("POST", "/threads/{thread}/runs/wait", self.create_and_wait),
             ("POST", "/threads/{thread}/runs", self.create),
-            ("GET", "/threads/{thread}/runs", self.list),
+            ("GET", "/threads/{thread}/runs", self.list_runs),
             ("GET", "/threads/{thread}/runs/{run}", self.get),
             ("DELETE", "/threads/{thread}/runs/{run}", self.delete),
             ("GET", "/threads/{thread}/runs/{run}/stream", self.join_stream),
@@ -115,8 +115,7 @@ class RunRoutes:
 
     async def create_and_stream(self, request: Request) -> Response:
         """Create a run, and stream it."""
-        if self._service.open_streams >= self._service.limits.streams:
-            raise Problem(503, _TOO_MANY, retry_after=5)  # before the run is created
+        check_room(self._service)
         asked = await self._create(request)
         is_stateless = "thread" not in request.path_params
         where = f"/runs/{asked.run_id}" if is_stateless else _place(asked)
@@ -134,7 +133,10 @@ class RunRoutes:
         body = await read_json(request, self._service.limits, of_any_type=True)
         asked = await self._creation.create(request, thread_id, body)
         if asked.temporary:
-            await self._temporary.add(asked)
+            try:
+                await self._temporary.add(asked)
+            except Exception:
+                logger.exception("could not note that thread %s is to be deleted after its run", asked.thread_id)
         return asked
 
     def _on_gone(self, asked: RunRequest) -> Callable[[], None] | None:
@@ -164,7 +166,7 @@ class RunRoutes:
         try:
             modes = modes_of(chosen) if chosen else None
         except InvalidArgument as exc:
-            raise Problem(422, f"The query parameter {exc.name} must be {exc.expected}.") from None  # type: ignore[attr-defined]
+            raise Problem(422, f"The query parameter {exc.name} must be {exc.expected}.") from None
         where = _place(found.request)
         headers = {"location": f"{where}/stream", "content-location": where}
         given = request.headers.getlist("last-event-id")
@@ -219,7 +221,10 @@ class RunRoutes:
         async for event in self._journal.afollow(run.run_id):
             if event.kind == "run.pause":
                 break
-        return await final_values(self._service, self._service.graphs[asked.graph], await self._journal.arun(run.run_id))
+        run = await self._journal.arun(run.run_id)
+        if run.cause == "crash":
+            return {"__error__": {"error": "RunCrashed", "message": "The process that worked on the run has died."}}
+        return await final_values(self._service, self._service.graphs[asked.graph], run)
 
     # --- read ---------------------------------------------------------------------------------------------------------
 
@@ -228,7 +233,7 @@ class RunRoutes:
         found = await self._found(request, "read")
         return JSONResponse(run_json(found.request, found.run), headers=_NO_STORE)
 
-    async def list(self, request: Request) -> Response:
+    async def list_runs(self, request: Request) -> Response:
         """Return the runs of a thread, the newest first."""
         known = await self._threads.named(request, "read")
         query = request.query_params
@@ -285,7 +290,7 @@ class RunRoutes:
             raise Problem(422, 'Send "thread_id" with "run_ids", or "status": "pending", "running" or "all".')
         asked = 0
         for run_id in named or await self._service.off_loop(lambda: self._going(status)):
-            found = await self._service.off_loop(lambda one=run_id: self._find(one, thread_id))
+            found = await self._service.off_loop(partial(self._find, run_id, thread_id))
             if found is not None and await self._service.access.may(request, "stop", found.request.thread_id):
                 asked += await self.queue.cancel(run_id, rollback=rollback)
         if not asked:

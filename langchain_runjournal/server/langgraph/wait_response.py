@@ -51,8 +51,8 @@ class WaitResponse(Response):
         try:
             await self._put(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             while not working.done():
-                about = {"timeout": self._timing.heartbeat, "return_when": asyncio.FIRST_COMPLETED}
-                await asyncio.wait({working, left}, **about)  # type: ignore[arg-type]
+                both: set[asyncio.Future[Any]] = {working, left}
+                await asyncio.wait(both, timeout=self._timing.heartbeat, return_when=asyncio.FIRST_COMPLETED)
                 if left.done():
                     if not working.done() and self._on_gone is not None:
                         self._on_gone()
