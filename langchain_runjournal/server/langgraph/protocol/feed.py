@@ -13,7 +13,7 @@ from ....errors import RunNotFound
 from ....events import DELTA, Event, Run
 from ....journal.core import core_of
 from ....journal.follow_pages import afollow_thread_pages
-from ...feed import Batch, Direct, OwnerWatch, owner_is_gone, portions
+from ...feed import Batch, Direct, OwnerWatch, portions
 from ...frames import Frame
 from ..feed import view_of
 from ..modes.order import Order
@@ -38,7 +38,9 @@ _MILLI: Final = 1000
 class ThreadStream:
     """One thread for one reader."""
 
-    def __init__(self, service: Service, records: RunRecords, readers: ThreadReaders, thread_id: str, asked: Subscription) -> None:
+    def __init__(
+        self, service: Service, records: RunRecords, readers: ThreadReaders, thread_id: str, asked: Subscription
+    ) -> None:
         self._service = service
         self._journal = service.journal
         self._records = records

@@ -17,8 +17,6 @@ from ...requests import read_json
 from ...threads import open_questions
 from ...transport import EventStream
 from ..asked import uuid_of
-from ..run_creation import RunCreation
-from ..run_requests import RunRequest
 from ..run_start import waiting_run
 from ..run_views import graph_named_by, request_of
 from .feed import ThreadStream
@@ -29,8 +27,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
+    from ...service import Service
     from ..queue import RunQueue
-    from ..threads import Threads
+    from ..run_creation import RunCreation
+    from ..run_requests import RunRequest
 
 _NO_STORE: Final = {"cache-control": "no-store"}
 _KNOWN: Final = (
@@ -44,8 +44,13 @@ _KNOWN: Final = (
     "state.fork",
 )
 """Commands of the protocol that are not served: no client sends them over this transport."""
-_MODES: Final = ["values", "updates", "messages-tuple", "custom"]
-"""What the run can be read with by the older endpoints."""
+_AS_STREAMED: Final = {
+    "if_not_exists": "create",
+    "stream_mode": ["values", "updates", "messages-tuple", "custom"],
+    "stream_subgraphs": True,
+    "stream_resumable": True,
+}
+"""How the older endpoints see a run that a command has begun."""
 
 
 class Refused(Exception):
@@ -59,8 +64,8 @@ class Refused(Exception):
 class ProtocolRoutes:
     """The handlers of the routes of the protocol."""
 
-    def __init__(self, threads: Threads, queue: RunQueue, creation: RunCreation) -> None:
-        self._service = threads.service
+    def __init__(self, service: Service, queue: RunQueue, creation: RunCreation) -> None:
+        self._service = service
         self._queue = queue
         self._creation = creation
         self._readers = ThreadReaders()
@@ -90,9 +95,7 @@ class ProtocolRoutes:
         source = ThreadStream(self._service, self._queue.records, self._readers, thread_id, asked)
         # Clients take a clean end for a lost connection, or for the end of the run: no lease.
         timing = replace(self._service.timing, lease=math.inf)
-        return EventStream(
-            source, timing, headers=_NO_STORE, on_end=self._on_end, on_abandoned=self._service.recover_soon
-        )
+        return EventStream(source, timing, headers=_NO_STORE, on_end=self._on_end, on_abandoned=self._service.recover_soon)
 
     def _on_end(self) -> None:
         self._service.open_streams -= 1
@@ -133,7 +136,9 @@ class ProtocolRoutes:
         config = body.get("config")
         configurable = config.get("configurable") if isinstance(config, dict) else None
         if isinstance(configurable, dict) and isinstance(configurable.get("checkpoint_id"), str):
-            body["checkpoint"] = {key: configurable[key] for key in ("checkpoint_id", "checkpoint_ns") if key in configurable}
+            body["checkpoint"] = {
+                key: configurable[key] for key in ("checkpoint_id", "checkpoint_ns") if key in configurable
+            }
         return await self._create(request, thread_id, body)
 
     async def _respond(self, request: Request, thread_id: str, params: Mapping[str, Any]) -> RunRequest:
@@ -152,7 +157,7 @@ class ProtocolRoutes:
         return await self._create(request, thread_id, {**body, **about})
 
     async def _create(self, request: Request, thread_id: str, body: Mapping[str, Any]) -> RunRequest:
-        whole = {**body, "if_not_exists": "create", "stream_mode": _MODES, "stream_subgraphs": True, "stream_resumable": True}
+        whole = {**body, **_AS_STREAMED}
         run_id = str(uuid4())
         self._readers.began(run_id)
         try:
