@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
 from starlette.applications import Starlette
@@ -36,13 +36,13 @@ def company(saver: BaseCheckpointSaver[Any]) -> Any:
     def route(state: State) -> list[Send]:
         return [Send("write", {"topic": word}) for word in state["messages"][-1].text.split()]
 
-    async def draft(state: State) -> dict[str, Any]:
+    async def draft(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
     def sign(state: State) -> dict[str, Any]:
         return {"messages": [AIMessage("Signed: " + " and ".join(state["notes"]), id=f"signed-{len(state['notes'])}")]}
 
-    inner = StateGraph(State).add_node("draft", draft).add_edge(START, "draft").add_edge("draft", END).compile()
+    inner = StateGraph(MessagesState).add_node("draft", draft).add_edge(START, "draft").add_edge("draft", END).compile()
     whole = StateGraph(State).add_node("write", write).add_node("desk", inner).add_node("sign", sign)
     whole.add_conditional_edges(START, route, ["write"])
     whole.add_edge("write", "desk").add_edge("desk", "sign").add_edge("sign", END)
