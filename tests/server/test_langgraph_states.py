@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.pregel.remote import RemoteGraph
 from langgraph_sdk.client import LangGraphClient
 
@@ -232,8 +233,30 @@ def test_a_write_that_cannot_be(journal: RunJournal) -> None:
         nowhere = await post.post(f"{path}/checkpoint", json={"checkpoint": {"checkpoint_ns": "no:1"}})
         assert (nowhere.status_code, nowhere.json()["values"]) == (200, {})
         assert [await served.client.threads.get_state(one) for one in (thread, other)] == [before, foreign]
-        fresh = (await served.client.threads.create(graph_id="probe"))["thread_id"]
-        assert "as_node" in (await post.post(f"/threads/{fresh}/state", json={"values": {"note": "x"}})).text
+
+    asyncio.run(main())
+
+
+def test_a_write_names_its_node(journal: RunJournal) -> None:
+    """Where two nodes have written last, a write says in whose name it is."""
+
+    async def main() -> None:
+        def note(state: MessagesState) -> dict[str, Any]:
+            return {"messages": [("ai", "noted")]}
+
+        graph = StateGraph(MessagesState).add_node("left", note).add_node("right", note)
+        graph.add_edge(START, "left").add_edge(START, "right")
+        app, thread = create_app(graph.compile(checkpointer=InMemorySaver(), name="both"), journal), str(uuid4())
+        run = await fetch(app, f"/threads/{thread}/runs", "POST", json_body={"input": {"messages": [{"content": "hi"}]}})
+        async for _ in journal.afollow(run.json["run_id"]):
+            pass
+        path, values = f"/threads/{thread}/state", {"messages": [{"role": "user", "content": "more"}]}
+        found = await http(app).post(path, json={"values": values})
+        assert (found.status_code, found.json()["detail"]) == (
+            422,
+            'Say in the name of which node to write: "as_node" must be one of: left, right.',
+        )
+        assert (await http(app).post(path, json={"values": values, "as_node": "left"})).status_code == 200
 
     asyncio.run(main())
 
