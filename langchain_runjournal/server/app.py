@@ -90,6 +90,7 @@ def create_app(
     limits: Limits | None = None,
     configurable: Collection[str] = (),
     recover: bool = True,
+    cancel_after: float | None = None,
 ) -> ServerApplication:
     """Return an ASGI application that starts, stops and streams runs, and serves the threads of graphs.
 
@@ -106,11 +107,14 @@ def create_app(
     `dialects`: "native" and "ai-sdk"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds between two signs
     of life, until a reader that does not read is disconnected, and until a connection ends to be opened again. `limits`:
     see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set. `recover`: settle the runs of
-    dead owners when a reader comes upon one.
+    dead owners when a reader comes upon one. `cancel_after`: seconds without a reader after which a run is stopped that a
+    client of LangGraph Server streams or waits for; by default, it runs on.
     """
     if not isinstance(journal, RunJournal):
         raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
     positive(heartbeat=heartbeat, write_timeout=write_timeout, lease=lease)
+    if cancel_after is not None:
+        positive(cancel_after=cancel_after)
     known = known_dialects()
     chosen = known if dialects is None else tuple(dialects)
     options("create_app(dialects=...)", chosen, known, what="dialect")
@@ -127,6 +131,7 @@ def create_app(
         timing=timing,
         configurable=configurable,
         recover=recover,
+        cancel_after=cancel_after,
     )
     return _application(service, chosen, cors)
 
@@ -149,7 +154,8 @@ def _application(service: Service, dialects: Collection[str], cors: Sequence[str
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await service.recover()
-        yield
+        async with service.serving():
+            yield
 
     application = ServerApplication(
         routes=[_route(service, path, methods) for path, methods in table.items()],

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -80,6 +81,7 @@ class Service:
         timing: Timing,
         configurable: Collection[str] = (),
         recover: bool = True,
+        cancel_after: float | None = None,
     ) -> None:
         self.journal = journal
         self.graphs = _attached(graphs, journal)
@@ -91,6 +93,11 @@ class Service:
         self.origins = Cache()
         self.blocks = Blocks()
         self.open_streams = 0
+        self.cancel_after = cancel_after
+        self.at_open: list[Callable[[], Awaitable[None]]] = []
+        """What is called when the server begins to serve."""
+        self.at_close: list[Callable[[], Awaitable[None]]] = []
+        """What is called when the server ends."""
         self.when_deleting: list[Callable[[str], Awaitable[None]]] = []
         """What is called with a thread before its runs are deleted, so that no other one begins."""
         self.when_deleted: list[Callable[[str], Awaitable[None]]] = []
@@ -137,6 +144,17 @@ class Service:
         for forget in self.when_deleted:
             await forget(thread_id)
         self.titles.drop(thread_id)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Do what the dialects do in the background, as long as the server serves."""
+        for work in self.at_open:
+            await work()
+        try:
+            yield
+        finally:
+            for work in self.at_close:
+                await work()
 
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Return what `work` returns, which may block."""

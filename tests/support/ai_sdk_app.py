@@ -37,9 +37,9 @@ class Gates:
         self._events[key].set()
 
 
-def application(journal: RunJournal, saver: BaseCheckpointSaver[Any] | None = None, **options: Any) -> Starlette:
-    """Return the application, with the server below `/agent` and the gates beside it."""
-    gates, numbers = Gates(), itertools.count(1)
+def scripted_agent(gates: Gates, saver: BaseCheckpointSaver[Any]) -> Any:
+    """Return an agent that does what the last message of the user says: the keys of `scripts`, and the key of a gate."""
+    numbers = itertools.count(1)
 
     @tool
     def weather(city: str) -> str:
@@ -88,12 +88,21 @@ def application(journal: RunJournal, saver: BaseCheckpointSaver[Any] | None = No
         }
         return scripts[word]
 
+    return create_agent(ScriptedChatModel(script), [weather, slow, ask, progress], checkpointer=saver, name="agent")
+
+
+def gate_route(gates: Gates) -> Route:
+    """Return the route that opens a gate."""
+
     async def open_gate(request: Request) -> Response:
         gates.open(request.path_params["key"])
         return JSONResponse({})
 
-    agent: Any = create_agent(
-        ScriptedChatModel(script), [weather, slow, ask, progress], checkpointer=saver or InMemorySaver()
-    )
-    app = create_app(agent, journal, **options)
-    return Starlette(routes=[Route("/gates/{key}", open_gate, methods=["POST"]), Mount("/agent", app)])
+    return Route("/gates/{key}", open_gate, methods=["POST"])
+
+
+def application(journal: RunJournal, saver: BaseCheckpointSaver[Any] | None = None, **options: Any) -> Starlette:
+    """Return the application, with the server below `/agent` and the gates beside it."""
+    gates = Gates()
+    app = create_app(scripted_agent(gates, saver or InMemorySaver()), journal, **options)
+    return Starlette(routes=[gate_route(gates), Mount("/agent", app)])

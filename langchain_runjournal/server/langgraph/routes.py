@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .assistants import AssistantRoutes
+from .runs import RunRoutes
 from .state_routes import StateRoutes
 from .thread_routes import ThreadRoutes
 from .threads import Threads
@@ -19,7 +20,7 @@ class LangGraphRoutes:
     def __init__(self, service: Service) -> None:
         threads = Threads(service)
         service.when_deleted.append(threads.forget)
-        self._parts: list[Any] = [AssistantRoutes(service), ThreadRoutes(threads), StateRoutes(threads)]
+        self._parts: list[Any] = [AssistantRoutes(service), ThreadRoutes(threads), StateRoutes(threads), RunRoutes(threads)]
 
     def table(self) -> list[tuple[str, str, Any]]:
         """Return the routes: method, path and handler."""
