@@ -87,7 +87,7 @@ def probe(saver: Any, name: str = "probe", pace: Callable[[], Awaitable[None]] |
         return {"messages": [await model.ainvoke(state["messages"], config)], "note": "from the subgraph"}
 
     def after(state: ProbeState) -> str:
-        return "tools" if getattr(state["messages"][-1], "tool_calls", ()) else END
+        return "tools" if state["messages"] and getattr(state["messages"][-1], "tool_calls", ()) else END
 
     def first(state: ProbeState) -> str:
         return "sub" if state["messages"] and state["messages"][-1].text.startswith("sub") else "agent"
