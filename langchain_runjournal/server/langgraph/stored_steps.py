@@ -146,9 +146,8 @@ class StoredSteps:
             number=int(about.get("step", -1)),
             source=str(about.get("source") or ""),
             parent=parent,
-            values=_outputs(state.values, shape),
-            state=state.values,
-            tasks=tuple(_task(graph, one, state.values, sent) for one in state.tasks),
+            values=state.values,
+            tasks=tuple(_task(graph, one, state.values, sent) for one in sorted(state.tasks, key=_turn)),
             parents=about.get("parents") or {},
             created_at=str(state.created_at),
             shape=shape,
@@ -170,7 +169,6 @@ class StoredSteps:
             source=str(about.get("source") or ""),
             parent=parent,
             values=values,
-            state=values,
             parents=about.get("parents") or {},
             created_at=found.checkpoint["ts"],
         )
@@ -230,20 +228,21 @@ class StoredSteps:
         known = self._cache.graphs.setdefault(self._graph, {})
         if path not in known:
             found = dict(self._graph.get_subgraphs(namespace=path, recurse=True)).get(path)
-            known[path] = found if hasattr(found, "output_channels") else None
+            known[path] = found if hasattr(found, "stream_channels_asis") else None
         graph: Graph | None = known[path]
         return graph
 
 
 def _shape(graph: Graph) -> Shape:
-    outputs = graph.output_channels
+    outputs = graph.stream_channels_asis
     return Shape(outputs=outputs if isinstance(outputs, str) else tuple(outputs))
 
 
-def _outputs(values: Any, shape: Shape) -> Any:
-    if isinstance(shape.outputs, tuple) and isinstance(values, Mapping):
-        return {key: values[key] for key in shape.outputs if key in values}
-    return values
+def _turn(task: Any) -> tuple[bool, str]:
+    """Return the place of a task among those of its step: those that were sent, then the nodes by name, as LangGraph runs
+    them."""
+    is_sent = bool(task.path) and task.path[0] == _PUSH
+    return not is_sent, "" if is_sent else task.name
 
 
 def _task(graph: Graph, task: Any, values: Any, sent: Sequence[Any]) -> Task:

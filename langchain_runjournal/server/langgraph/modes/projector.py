@@ -82,8 +82,7 @@ class Projector:
         modes, subgraphs = request.modes, request.subgraphs
         self._request = request
         self._messages = Messages(base, modes, subgraphs=subgraphs)
-        place = {key: known[key] for key in ("run_id", "thread_id") if key in known}
-        self._states = States(place, modes, subgraphs=subgraphs, stops=request.stops)
+        self._states = States(base, modes, subgraphs=subgraphs, stops=request.stops)
         self._events = RunEvents(base, modes, run_id=str(known.get("run_id")), graph=request.graph, input=request.input)
         self._needs_steps = not _STORED.isdisjoint(modes)
         self.last: dict[str, str] = {}

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from ..plain import values_json
-from .place import Payload, named
+from .place import Payload, bare_metadata, named
 from .steps import ERROR, INTERRUPT, Step, Task, Written, json_line, result_of, update_of
 
 MODES: Final = frozenset({"values", "updates", "tasks", "checkpoints", "debug"})
@@ -16,9 +16,10 @@ MODES: Final = frozenset({"values", "updates", "tasks", "checkpoints", "debug"})
 class States:
     """The stored states of one run."""
 
-    def __init__(self, about: Mapping[str, Any], modes: Collection[str], *, subgraphs: bool, stops: Collection[str]) -> None:
-        """`about`: the thread id and the run id; `stops`: the nodes before which the run stops, "*" for all."""
-        self._about = dict(about)
+    def __init__(self, base: Mapping[str, Any], modes: Collection[str], *, subgraphs: bool, stops: Collection[str]) -> None:
+        """`stops`: the nodes before which the run stops, "*" for all."""
+        self._about = {key: base[key] for key in ("run_id", "thread_id") if key in base}
+        self._metadata = bare_metadata(base)
         self._modes = MODES & set(modes)
         self._subgraphs = subgraphs
         self._stops = frozenset(stops)
@@ -37,7 +38,7 @@ class States:
             for task in step.tasks:
                 if not task.is_hidden and not self._stops & {task.name, "*"}:
                     begun = {"id": task.id, "name": task.name, "input": values_json(task.input)}
-                    begun["triggers"] = list(task.triggers)
+                    begun |= {"triggers": list(task.triggers), "metadata": self._metadata}
                     yield from self._both("tasks", "task", step.number + 1, at, space, begun)
 
     def ended(self, step: Step, task: Task, written: Written, at: float) -> Iterator[Payload]:
@@ -63,11 +64,11 @@ class States:
     # --- bodies -------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, step: Step) -> dict[str, Any]:
-        parent = None if step.parent is None else self._config(step.namespace, step.parent)
+        parent = None if step.parent is None else self._config(step, step.parent)
         return {
-            "config": self._config(step.namespace, step.id),
+            "config": self._config(step, step.id),
             "parent_config": parent,
-            "values": values_json(step.state),
+            "values": values_json(step.values),
             "metadata": {"source": step.source, "step": step.number, "parents": values_json(step.parents)},
             "next": [task.name for task in step.tasks],
             "tasks": [self._task(step, task) for task in step.tasks],
@@ -80,8 +81,11 @@ class States:
         state = None if inner is None else {"configurable": inner}
         return {"id": task.id, "name": task.name, "interrupts": [], "state": state}
 
-    def _config(self, namespace: str, id: str) -> dict[str, Any]:
-        return {"configurable": {"checkpoint_ns": namespace, **self._about, "checkpoint_id": id}}
+    def _config(self, step: Step, id: str) -> dict[str, Any]:
+        place = {"checkpoint_ns": step.namespace, **self._about}
+        if step.parents:
+            place["checkpoint_map"] = {**step.parents, step.namespace: id}
+        return {"configurable": {**place, "checkpoint_id": id}}
 
     def _ended(self, task: Task, writes: Sequence[tuple[str, Any]], step: Step) -> dict[str, Any]:
         error = next(

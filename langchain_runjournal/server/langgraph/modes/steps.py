@@ -53,7 +53,7 @@ class Shape:
     """What of a graph decides how its steps are shown."""
 
     outputs: str | tuple[str, ...] | None = None
-    """The channels that its callers see; None if that is not known."""
+    """The channels that readers of its streams see; None if that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,6 @@ class Step:
     source: str
     parent: str | None
     values: Any
-    """What the callers of the graph see of the state."""
-    state: Any
-    """All of it."""
     tasks: tuple[Task, ...] = ()
     parents: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = ""
@@ -82,7 +79,7 @@ class Step:
     @cached_property
     def message_ids(self) -> frozenset[str]:
         """The ids of the messages in the state."""
-        return frozenset(one.id for one in messages_in(self.state) if one.id is not None)
+        return frozenset(one.id for one in messages_in(self.values) if one.id is not None)
 
 
 class Written(NamedTuple):
@@ -121,7 +118,7 @@ def new_messages(writes: Sequence[tuple[str, Any]], known: frozenset[str] | set[
 
 
 def update_of(name: str, writes: Sequence[tuple[str, Any]], shape: Shape) -> dict[str, Any]:
-    """Return what `updates` says of a task: its writes to channels that callers see, or None if there are none."""
+    """Return what `updates` says of a task: its writes to channels that readers see, or None if there are none."""
     outputs = shape.outputs
     for channel, value in writes:
         if channel == RETURN:
@@ -146,12 +143,12 @@ def result_of(writes: Sequence[tuple[str, Any]], shape: Shape) -> dict[str, Any]
 
 
 def is_output(channel: str, outputs: str | Sequence[str] | None) -> bool:
-    """Return whether the callers of a graph see a channel."""
+    """Return whether the readers of a graph see a channel."""
     if outputs is None:
         return not channel.startswith(("__", "branch:"))
     return channel == outputs or (not isinstance(outputs, str) and channel in outputs)
 
 
 def shows(writes: Sequence[Sequence[tuple[str, Any]]], shape: Shape) -> bool:
-    """Return whether any write is to a channel that callers see: only then does a superstep have a `values` frame."""
+    """Return whether any write is to a channel that readers see: only then does a superstep have a `values` frame."""
     return any(is_output(channel, shape.outputs) for one in writes for channel, _ in one)
