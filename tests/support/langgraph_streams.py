@@ -39,6 +39,7 @@ class Asked:
     checkpoint: Any = None
     durability: str | None = None
     interrupt_before: Any = None
+    interrupt_after: Any = None
 
 
 @dataclass
@@ -66,7 +67,7 @@ class Place:
         chunks = []
         with suppress(ValueError):
             async for chunk in handle.stream():
-                chunks.append(chunk)
+                chunks.append(chunk)  # noqa: PERF401 - those before an error, too
         return await handle.wait(), chunks
 
     def stream(self, run: str, cursor: str | None = None, only: Sequence[str] | None = None, **asked: Any) -> RunStream:
@@ -78,7 +79,9 @@ class Place:
         request = Asked(run, **asked)
         return RunStream(self.service, self.graph, request, cursor=cursor, modes=only, begun=begun)
 
-    async def frames(self, run: str, cursor: str | None = None, only: Sequence[str] | None = None, **asked: Any) -> list[Frame]:
+    async def frames(
+        self, run: str, cursor: str | None = None, only: Sequence[str] | None = None, **asked: Any
+    ) -> list[Frame]:
         """Return all frames of a run."""
         return [frame async for batch in self.stream(run, cursor, only, **asked).batches() for frame in batch]
 
