@@ -204,6 +204,12 @@ class Service:
         self._not_before = now + _RECOVER_EVERY
         self._recovery = asyncio.get_running_loop().create_task(self.recover())
 
+    async def settle_abandoned(self) -> None:
+        """Settle what dead owners left, and wait for a recovery that is under way."""
+        if self._recovery is not None:
+            await asyncio.wait([self._recovery])
+        await self.recover()
+
     # --- streams ------------------------------------------------------------------------------------------------------
 
     async def stream_run(

@@ -1,4 +1,4 @@
-"""Pure but for the errors: what the clients of LangGraph Server send in a path or a body, checked.
+"""What the clients of LangGraph Server send in a path or a body, checked.
 
 Rule: a member that this server does not know is ignored, because a newer client may send it; one that it knows and cannot do
 is refused.

@@ -73,7 +73,7 @@ class RunReaders:
                 return
             await self._queue.cancel(run_id, cause="disconnect")
         except Exception:
-            logger.exception("could not stop run %s, which nobody reads any more", run_id)
+            logger.exception("could not stop run %s, whose last reader has left", run_id)
 
     def _has_readers(self, run_id: str) -> bool:
         """Return whether a reader has come back, to any process. That process stops the run when its last reader leaves."""

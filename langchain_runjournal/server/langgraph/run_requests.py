@@ -92,7 +92,7 @@ class RunRequest:
 
     @property
     def continues(self) -> bool:
-        """Whether the run goes on from its checkpoint, and adds no input."""
+        """Whether the run continues from its checkpoint, without an input."""
         return self.command is None and not self.has_input
 
 

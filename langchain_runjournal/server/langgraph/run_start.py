@@ -52,7 +52,7 @@ async def begin_request(service: Service, request: RunRequest) -> None:
     """
     graph = service.graphs.get(request.graph)
     if graph is None:
-        raise StartRefused(f"The server has no graph {request.graph!r} any more.")
+        raise StartRefused(f"The server does not have the graph {request.graph!r}. Serve it again, or begin another run.")
     try:
         await _begin(service, graph, request)
     except AnotherWaits:

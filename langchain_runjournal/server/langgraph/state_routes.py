@@ -93,12 +93,15 @@ class StateRoutes:
             raise Problem(404, _NO_CHECKPOINT)
         full = {"thread_id": known.thread_id, "checkpoint_ns": namespace, **place}
         try:
-            found = await self._threads.state(self._threads.graph_for(known), full, subgraphs=subgraphs)
-        except ValueError as exc:
+            found: StateSnapshot | None = await self._threads.state(
+                self._threads.graph_for(known), full, subgraphs=subgraphs
+            )
+        except ValueError:
+            # Some releases of LangGraph raise for a namespace in which no subgraph is.
             if not namespace:
                 raise
-            raise Problem(404, "The graph has no subgraph in this namespace.") from exc
-        if has_checkpoint(found):
+            found = None
+        if found is not None and has_checkpoint(found):
             return found
         if checkpoint_id is not None:
             raise Problem(404, _NO_CHECKPOINT)

@@ -40,8 +40,10 @@ async def write_state(
     name = threads.graph_for(known)
     reader = threads.reader(name)
     _check_nodes(reader.graph, steps)
-    if await threads.is_abandoned(known):
-        await threads.service.recover()
+    newest = known.newest
+    if newest is not None and newest.status == RunStatus.RUNNING and (newest.epoch > 1 or await threads.is_abandoned(known)):
+        # Its owner is dead, or was: a recovery may be at work on it.
+        await threads.service.settle_abandoned()
     mine, holds = ActiveSettlement(), ThreadHolds(threads.journal, reader)
     try:
         await run_async(holds.enter(known.thread_id, mine))

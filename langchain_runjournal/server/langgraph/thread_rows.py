@@ -6,8 +6,10 @@ Rule: the status of a thread is never stored. It follows from its runs, so that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from .thread_status import ThreadRow
 
 if TYPE_CHECKING:
     from ...journal.records import Record, Records
@@ -15,26 +17,6 @@ if TYPE_CHECKING:
 SPACE: Final = "langgraph.thread"
 _TRIES: Final = 100
 """How often a change is tried again because another process has changed the row meanwhile."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadRow:
-    """What is stored of a thread. Times are seconds since 1970."""
-
-    thread_id: str
-    created_at: float
-    updated_at: float
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The config of its newest run, as far as a client may see it."""
-    written: Mapping[str, Any] | None = None
-    """After a client has written the state: the newest run then (`run_id`), whether steps are left (`next`), and when
-    (`at`)."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the value of the record."""
-        names = ("created_at", "updated_at", "metadata", "config", "written")
-        return {name: getattr(self, name) for name in names}
 
 
 def row_of(record: Record) -> ThreadRow:

@@ -1,16 +1,35 @@
-"""Pure: the status and the times of a thread, from its newest run and its row."""
+"""Pure: a thread as clients read it: its status and its times follow from its newest run and its row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
 from ...events import Run, RunStatus
-from .thread_rows import ThreadRow
 
 STATUSES: Final = ("idle", "busy", "interrupted", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadRow:
+    """What is stored of a thread. Times are seconds since 1970."""
+
+    thread_id: str
+    created_at: float
+    updated_at: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The config of its newest run, as far as a client may see it."""
+    written: Mapping[str, Any] | None = None
+    """After a client has written the state: the newest run then (`run_id`), whether steps are left (`next`), and when
+    (`at`)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value of the record."""
+        names = ("created_at", "updated_at", "metadata", "config", "written")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
