@@ -131,7 +131,8 @@ class Projector:
                 shown = ("", after) if after and after != self._shown else None
                 return Want(step=shown, ended=("", before) if before else None)
             case "run.end":
-                newest: tuple[str, str | None] | None = ("", None) if self._has_gone else None
+                is_unshown = self._has_gone or (self._shown is None and data.get("status") == "completed")
+                newest: tuple[str, str | None] | None = ("", None) if is_unshown else None
                 place = self.last.get("") if self._is_open else None
                 if data.get("status") == "completed":
                     place = self.last.get("") if "events" in self._request.modes else None
@@ -155,7 +156,7 @@ class Projector:
     def show(self, event: Event, found: Found = NOTHING) -> list[Payload]:
         """Return the payloads of an event."""
         if event.kind == DELTA:
-            return [*self._messages.event(event), *self._events.event(event)]
+            return [*self._events.event(event), *self._messages.event(event)]
         self._note(event)
         match event.kind:
             case "run.start":
@@ -170,7 +171,7 @@ class Projector:
                 return [*self._cut(found, event.at), *self._values(found.step)]
             case "run.end":
                 return list(self._end(event, found))
-        return [*self._messages.event(event), *self._events.event(event)]
+        return [*self._events.event(event), *self._messages.event(event)]
 
     def _note(self, event: Event) -> None:
         if isinstance(event.bare, str):
