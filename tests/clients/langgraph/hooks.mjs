@@ -123,6 +123,7 @@ await report({
   async 'another tab joins the run'() {
     const one = await held({ reconnectOnMount: true });
     const tab = await page({ threadId: one.seen.id });
+    await until(tab.into, (stream) => shown(stream).length === 1, 'the thread so far');
     tab.into.stream.joinStream(one.seen.runs[0]);
     await until(tab.into, (stream) => last(stream) === 'ai: First half, ', 'the first half in the other tab');
     await open(url, one.gate);
@@ -197,9 +198,16 @@ await report({
     same(one.into.stream.values.notes, ['snow', 'rain'], 'the notes');
     await agrees(one);
   },
-  async 'a run that is unknown, and a thread that is unknown'() {
-    const one = await page({ threadId: crypto.randomUUID() });
-    one.into.stream.joinStream(crypto.randomUUID());
-    await until(one.into, (stream) => !stream.isLoading && stream.error !== undefined, 'the error');
+  async 'reload, and the run is unknown'() {
+    const one = await page();
+    submit(one, 'plain');
+    await ends(one, 'ai: Hello there, friend.');
+    await leave();
+    sessionStorage.setItem(`lg:stream:${one.seen.id}`, crypto.randomUUID());
+    const again = await page({ reconnectOnMount: true, threadId: one.seen.id });
+    await until(again.into, (stream) => !stream.isLoading && stream.error !== undefined, 'the error');
+    await until(again.into, (stream) => shown(stream).length === 2, 'the thread is shown');
+    submit(again, 'plain');
+    await ends(again, 'ai: Hello there, friend.');
   },
 }, only);

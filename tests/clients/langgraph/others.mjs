@@ -46,7 +46,7 @@ const spoken = (seen) => seen.filter((event) => event.type === 'TEXT_MESSAGE_CON
 async function chatUi(threadId) {
   const seen = {};
   const into = await show(useStream, {
-    apiUrl, assistantId: 'agent', threadId, fetchStateHistory: true,
+    apiUrl, assistantId: 'agent', ...(threadId && { threadId }), fetchStateHistory: true,
     onThreadId: (id) => { seen.id = id; }, onCustomEvent: () => {},
   });
   const submit = (text) => into.stream.submit(
@@ -59,7 +59,7 @@ async function chatUi(threadId) {
 async function deepAgents(threadId) {
   const seen = {};
   const into = await show(useStream, {
-    client, assistantId: 'agent', threadId, reconnectOnMount: true, fetchStateHistory: true,
+    client, assistantId: 'agent', ...(threadId && { threadId }), reconnectOnMount: true, fetchStateHistory: true,
     onThreadId: (id) => { seen.id = id; }, onFinish: () => { seen.finished = (seen.finished ?? 0) + 1; },
   });
   const submit = (text) => into.stream.submit({ messages: [{ id: crypto.randomUUID(), type: 'human', content: text }] }, { config: { recursion_limit: 100 } });
@@ -108,7 +108,8 @@ await report({
     const found = types(one.seen);
     for (const type of ['TOOL_CALL_START', 'TOOL_CALL_ARGS', 'TOOL_CALL_END', 'TEXT_MESSAGE_CONTENT', 'RUN_FINISHED']) check(found.includes(type), `${type} in ${found}`);
     same(one.seen.filter((event) => event.type === 'TOOL_CALL_START').map((event) => event.toolCallName), ['weather', 'weather'], 'the calls');
-    same(one.agent.messages.map((each) => each.role), ['user', 'assistant', 'tool', 'tool', 'assistant'], 'the messages');
+    const whole = one.seen.filter((event) => event.type === 'MESSAGES_SNAPSHOT').at(-1);
+    same(whole.messages.map((each) => each.role), ['user', 'assistant', 'tool', 'tool', 'assistant'], 'the messages');
   },
   async 'CopilotKit: stop'() {
     const one = copilot();
