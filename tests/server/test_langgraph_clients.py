@@ -1,5 +1,5 @@
-"""The clients of LangGraph Server, unmodified, against a real server: `useStream` of two versions, `@langchain/react`, `Client`,
-assistant-ui, CopilotKit's agent, and the options of two chat pages."""
+"""The clients of LangGraph Server, unmodified, against a real server: `useStream` and `Client` of two versions,
+`@langchain/react`, assistant-ui, CopilotKit's agent, and the options of two chat pages."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,8 +19,11 @@ from langgraph_sdk import get_client
 from langchain_runjournal import RunJournal
 from langchain_runjournal.errors import InvalidArgument
 from langchain_runjournal.events import Event, Run
+from langchain_runjournal.server.langgraph.modes.projector import Request
+from langchain_runjournal.server.langgraph.protocol import readers as protocol_readers
 from langchain_runjournal.server.langgraph.protocol.messages import CallMessages
 from langchain_runjournal.server.langgraph.protocol.numbers import ROOM, Start, number_of, start_behind
+from langchain_runjournal.server.langgraph.protocol.projector import MODES, ProtocolProjector
 from langchain_runjournal.server.langgraph.protocol.readers import ThreadReaders
 from langchain_runjournal.server.langgraph.protocol.said import INPUT, said
 from langchain_runjournal.server.langgraph.protocol.subscription import CHANNELS, Subscription, parse_subscription
@@ -187,6 +191,19 @@ def test_a_call_that_fails_before_its_first_word_says_nothing() -> None:
     assert call(ends=("llm.error", {"error": "ValueError"})) == []
 
 
+def test_a_run_that_is_over_leaves_no_message_open() -> None:
+    """Its process was killed, so nothing says that the call has ended."""
+    projector = ProtocolProjector(Request(modes=MODES, subgraphs=True, known={"run_id": "r"}, graph="agent"), {})
+    events = [
+        Event(run_id="r", kind="run.start", seq=1),
+        Event(run_id="r", kind="llm.start", call_id="c", seq=2, data={"checkpoint_ns": "agent:1"}),
+        Event(run_id="r", kind="llm.ai.delta", call_id="c", seq=3, data={"text": "Half"}),
+        Event(run_id="r", kind="run.end", seq=4, data={"status": "interrupted", "cause": "crash"}),
+    ]
+    heard = [json.loads(one.data)["event"] for event in events for one in projector.say(event)]
+    assert heard[-3:] == ["content-block-finish", "message-finish", "interrupted"]
+
+
 # --- the order between connections ----------------------------------------------------------------------------------------
 
 
@@ -231,6 +248,65 @@ def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     journal.close()
 
 
+class HeldAnswers:
+    """An application whose answers to commands go out when a test allows it, and what it sends in which order."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.may_go = asyncio.Event()
+        self.sent: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        path = scope.get("path", "")
+
+        async def held(message: Any) -> None:
+            if path.endswith("/commands"):
+                await self.may_go.wait()
+            self.sent += (
+                ["answer" if path.endswith("/commands") else "event"] if b"run_id" in message.get("body", b"") else []
+            )
+            await send(message)
+
+        # Without the function of the server itself in the scope, every write comes through here.
+        await self._app(scope, receive, held)
+
+
+def test_a_stream_that_is_open_gets_a_run_behind_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol_readers, "PATIENCE", PATIENCE)
+    made: list[HeldAnswers] = []
+
+    def make() -> HeldAnswers:
+        made.append(HeldAnswers(application(journal, heartbeat=0.05)))
+        return made[0]
+
+    async def main(url: str) -> None:
+        async with httpx.AsyncClient(base_url=f"{url}/langgraph", timeout=PATIENCE) as http:
+            thread, beats = Thread(http), asyncio.Event()
+            live = asyncio.ensure_future(thread.until(ends(), on_wait=beats.set))
+            await asyncio.wait_for(beats.wait(), PATIENCE)
+            starting = asyncio.ensure_future(thread.start("plain"))
+            await _success(http, thread.id)
+            made[0].may_go.set()
+            run_id = await starting
+            events = await asyncio.wait_for(live, PATIENCE)
+            assert events[0]["event_id"].startswith(run_id)
+        assert made[0].sent[0] == "answer"
+        assert "event" in made[0].sent
+
+    with RunJournal(tmp_path / "runs.db") as journal, served(make) as url:
+        asyncio.run(main(url))
+
+
+async def _success(http: httpx.AsyncClient, thread_id: str) -> None:
+    """Return when the run of a thread is over."""
+    for _ in range(1_000):
+        found = await http.get(f"/threads/{thread_id}/runs")
+        if found.status_code == 200 and [one["status"] for one in found.json()] == ["success"]:
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("the run is not over")
+
+
 def human(text: str) -> dict[str, Any]:
     return {"messages": [{"type": "human", "content": text}]}
 
@@ -255,12 +331,19 @@ class Thread:
         answer = await self.command("run.start", assistant_id=graph, input=human(text))
         return str(answer["result"]["run_id"])
 
-    async def until(self, is_last: Callable[[dict[str, Any]], bool], **asked: Any) -> list[dict[str, Any]]:
-        """Return the events of a new connection, up to the first one for which `is_last` holds."""
+    async def until(
+        self, is_last: Callable[[dict[str, Any]], bool], *, on_wait: Callable[[], object] | None = None, **asked: Any
+    ) -> list[dict[str, Any]]:
+        """Return the events of a new connection, up to the first one for which `is_last` holds.
+
+        `on_wait`: called at each sign of life of a stream that has nothing to say.
+        """
         body = {"channels": list(CHANNELS), **asked}
         async with self._http.stream("POST", f"/threads/{self.id}/stream/events", json=body) as response:
             found = []
             async for line in response.aiter_lines():
+                if on_wait is not None and line.startswith(":"):
+                    on_wait()
                 if line.startswith("data: "):
                     found.append(json.loads(line[6:]))
                     if is_last(found[-1]):
