@@ -262,9 +262,9 @@ class HeldAnswers:
         async def held(message: Any) -> None:
             if path.endswith("/commands"):
                 await self.may_go.wait()
-            self.sent += (
-                ["answer" if path.endswith("/commands") else "event"] if b"run_id" in message.get("body", b"") else []
-            )
+            what = {"commands": "answer", "events": "event"}.get(path.rpartition("/")[2])
+            if what is not None and b'"type"' in message.get("body", b""):
+                self.sent.append(what)
             await send(message)
 
         # Without the function of the server itself in the scope, every write comes through here.
