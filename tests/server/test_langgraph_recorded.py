@@ -29,17 +29,21 @@ GOES_ON = {"lg1 useStream: reload in mid-stream": 4, "lg1 useStream: network dro
 """Before which request of a scenario the slow answer goes on."""
 LATER = {"react-protocol": "commands and stream/events are not served yet"}
 ARGUED = {
-    r"header content-type: 'application/problem\+json' instead of 'application/json'": "An error is a problem of RFC 9457;"
-    " all clients read its `detail`.",
+    r"header content-type: 'application/problem\+json' instead of 'application/json'": (
+        "An error is a problem of RFC 9457, and all clients read its `detail`."
+    ),
     r"\.detail: ": "The text says what to do. What is hidden looks like what does not exist.",
-    r"(usage_metadata|input_schema|output_schema): .* instead of None": "More is known here: each model streams, and types have"
-    " a schema.",
-    r"unknown: GET /threads/ID/runs/ID/(join|stream).*: status 404 instead of 200": "What does not exist is 404, as everywhere."
-    " The clients take both.",
+    r"(usage_metadata|input_schema|output_schema): .* instead of None": (
+        "More is known here: each model streams, and the types have a schema."
+    ),
+    r"unknown: GET /threads/ID/runs/ID/(join|stream).*: status 404 instead of 200": (
+        "What does not exist is 404, as everywhere. The clients take both."
+    ),
     r"\.(langsmith_session_name|flags.langsmith\w+): missing": "LangSmith is not part of it.",
     r"POST /threads/ID/copy: .status: 'interrupted' instead of 'idle'": "The copy has the same steps left.",
-    r"boom: GET /threads/ID/state.*: .(next|tasks): 0 items instead of 1": "A run that failed is settled: the partial answer is"
-    " in the thread, and no step is left.",
+    r"boom: GET /threads/ID/state.*: .(next|tasks): 0 items instead of 1": (
+        "A run that failed is settled: the partial answer is in the thread, and no step is left."
+    ),
     r"__interrupt__\[\].response_schema: missing": "It is there if the graph gives a schema; it is null otherwise.",
     r"/runs.*: .metadata.title: missing": "The metadata of a thread is not copied into its runs.",
 }
