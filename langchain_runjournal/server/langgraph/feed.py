@@ -8,7 +8,7 @@ a reader has asked for some of them only: so a cursor means the same on every st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -200,14 +200,19 @@ def view_of(graph: Graph, request: StreamRequest, run: Run, modes: Collection[st
     checkpoint = getattr(asked, "checkpoint", None)
     place = checkpoint.get("checkpoint_id") if isinstance(checkpoint, Mapping) else None
     continues = run.continues is not None or bool(command) or (place is not None and given is None)
-    stops = getattr(asked, "interrupt_before", None) or graph.interrupt_before_nodes or ()
+    stops = getattr(asked, "interrupt_before", None) or graph.interrupt_before_nodes
     return Request(
         modes=tuple({**dict.fromkeys(request.modes), **dict.fromkeys(modes)}),
         subgraphs=request.subgraphs,
         known=known,
         graph=request.graph,
         input=given,
-        stops=(stops,) if isinstance(stops, str) else tuple(stops),
+        stops=_names(stops),
+        stops_after=_names(getattr(asked, "interrupt_after", None) or graph.interrupt_after_nodes),
         begins_at=place if continues else None,
         continues=continues,
     )
+
+
+def _names(nodes: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (nodes,) if isinstance(nodes, str) else tuple(nodes or ())

@@ -262,10 +262,14 @@ class RunQueue:
         if request is None or request.over is not None or request.rolled_back is not None:
             await self._off_loop(lambda: self.records.take(entry))
             return
+        # Here, and not in `begin_request`: what waits there begins also if it is withdrawn meanwhile.
+        running = await self._running(request)
+        if running and not await self._is_abandoned(running[0], wake):
+            return
         try:
             await begin_request(self._service, request)
         except ThreadBusy as exc:
-            await self._until_over(exc.run_id, wake)
+            await self._is_abandoned(await self._journal.arun(exc.run_id), wake)
             return
         except StartRefused as exc:
             problem = {"error": type(exc.__cause__ or exc).__name__, "message": str(exc)}
@@ -283,9 +287,9 @@ class RunQueue:
             request = await self._off_loop(lambda: self.records.request(entry.run_id))
             await self._stop(run, "stop", rollback=request is None)
 
-    async def _until_over(self, run_id: str, wake: asyncio.Event) -> None:
-        """Wait until a run is over, or something has changed in the queue."""
-        over: asyncio.Task[Run] = self._task(run_async(stop.until_over(self._journal, run_id, None)))
+    async def _is_abandoned(self, run: Run, wake: asyncio.Event) -> bool:
+        """Wait until a run is over, or something has changed in the queue. Return whether nobody works on the run."""
+        over: asyncio.Task[Run] = self._task(run_async(stop.until_over(self._journal, run.run_id, None)))
         woken = self._task(wake.wait())
         try:
             # Another process may withdraw the entry meanwhile.
@@ -293,7 +297,8 @@ class RunQueue:
         finally:
             for task in (over, woken):
                 task.cancel()
-            await asyncio.gather(over, woken, return_exceptions=True)
+            found, _ = await asyncio.gather(over, woken, return_exceptions=True)
+        return isinstance(found, RunAbandoned)
 
     async def _roll_back(self, entry: Entry, wake: asyncio.Event) -> None:
         try:

@@ -42,17 +42,28 @@ _TASKS: Final = "__pregel_tasks"
 
 
 class StepCache(Extension):
-    """The steps that the streams of one journal have read last."""
+    """The steps that the streams of one journal have read last, by graph."""
+
+    def __init__(self) -> None:
+        self._of_graphs: WeakKeyDictionary[Any, GraphSteps] = WeakKeyDictionary()
+
+    def of(self, graph: Graph) -> GraphSteps:
+        """Return the steps of a graph."""
+        return self._of_graphs.setdefault(graph, GraphSteps())
+
+    def after_fork(self) -> None:
+        """Forget everything: tasks of the parent may have been reading."""
+        self._of_graphs.clear()
+
+
+class GraphSteps:
+    """The steps of one graph that were read last."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._reading: dict[tuple[Any, ...], asyncio.Future[Any]] = {}
-        self.graphs: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-        """By graph and path: the graph that runs there, or None."""
-
-    def after_fork(self) -> None:
-        """Forget what the tasks of the parent were reading."""
-        self._reading.clear()
+        self.graphs: dict[str, Any] = {}
+        """By path: the graph that runs there, or None."""
 
     async def get(self, key: tuple[Any, ...], read: Callable[[], Awaitable[_T]], keep: Callable[[_T], bool]) -> _T:
         """Return what is kept under a key. Read it if it is not there: once for all that ask at the same time."""
@@ -80,7 +91,7 @@ class StoredSteps:
         self._journal = journal
         self._graph = graph
         self._thread_id = thread_id
-        self._cache: StepCache = core_of(journal).extensions.get(StepCache, StepCache)
+        self._cache = core_of(journal).extensions.get(StepCache, StepCache).of(graph)
         saver: Any = graph.checkpointer
         self._saver = saver if isinstance(saver, BaseCheckpointSaver) and thread_id is not None else None
 
@@ -95,7 +106,8 @@ class StoredSteps:
             return Found()
         if want.answered is not None:
             place = await self._last_of(want.answered)
-            return Found(step=None if place is None else await self.step("", place))
+            found = None if place is None else await self.step("", place)
+            return Found() if found is None else Found(step=found, written=await self._read_written(found))
         step = None if want.step is None else await self.step(*want.step)
         space, place = want.ended or ("", None)
         if want.ended is not None and place is None and step is not None:
@@ -146,9 +158,8 @@ class StoredSteps:
             number=int(about.get("step", -1)),
             source=str(about.get("source") or ""),
             parent=parent,
-            values=_outputs(state.values, shape),
-            state=state.values,
-            tasks=tuple(_task(graph, one, state.values, sent) for one in state.tasks),
+            values=state.values,
+            tasks=tuple(_task(graph, one, state.values, sent) for one in sorted(state.tasks, key=_turn)),
             parents=about.get("parents") or {},
             created_at=str(state.created_at),
             shape=shape,
@@ -170,7 +181,6 @@ class StoredSteps:
             source=str(about.get("source") or ""),
             parent=parent,
             values=values,
-            state=values,
             parents=about.get("parents") or {},
             created_at=found.checkpoint["ts"],
         )
@@ -227,23 +237,24 @@ class StoredSteps:
         if not namespace:
             return self._graph
         path = "|".join(part.partition(":")[0] for part in namespace.split("|") if not part.isdigit())
-        known = self._cache.graphs.setdefault(self._graph, {})
+        known = self._cache.graphs
         if path not in known:
             found = dict(self._graph.get_subgraphs(namespace=path, recurse=True)).get(path)
-            known[path] = found if hasattr(found, "output_channels") else None
+            known[path] = found if hasattr(found, "stream_channels_asis") else None
         graph: Graph | None = known[path]
         return graph
 
 
 def _shape(graph: Graph) -> Shape:
-    outputs = graph.output_channels
+    outputs = graph.stream_channels_asis
     return Shape(outputs=outputs if isinstance(outputs, str) else tuple(outputs))
 
 
-def _outputs(values: Any, shape: Shape) -> Any:
-    if isinstance(shape.outputs, tuple) and isinstance(values, Mapping):
-        return {key: values[key] for key in shape.outputs if key in values}
-    return values
+def _turn(task: Any) -> tuple[bool, str]:
+    """Return the place of a task among those of its step: those that were sent, then the nodes by name, as LangGraph runs
+    them."""
+    is_sent = bool(task.path) and task.path[0] == _PUSH
+    return not is_sent, "" if is_sent else task.name
 
 
 def _task(graph: Graph, task: Any, values: Any, sent: Sequence[Any]) -> Task:

@@ -15,7 +15,7 @@ from ....events import DELTA, Event
 from ..plain import message_json
 from .chunks import Chunks
 from .place import Payload, call_metadata, graph_namespace, named, task_metadata
-from .steps import Step, Task, Written, json_line, new_messages
+from .steps import Step, Task, Writes, json_line, new_messages
 
 TUPLE: Final = "messages-tuple"
 PARTIAL: Final = "messages"
@@ -105,11 +105,11 @@ class Messages:
 
     # --- what tasks give ----------------------------------------------------------------------------------------------
 
-    def given(self, step: Step, task: Task, written: Written, inner: Step | None) -> Iterator[Payload]:
+    def given(self, step: Step, task: Task, writes: Writes, inner: Step | None) -> Iterator[Payload]:
         """Yield the payloads of the messages that a task has written. `inner`: its last step, if it is a graph."""
         known = self._streamed | step.message_ids | (inner.message_ids if inner is not None else frozenset())
         place = task_metadata(task.name, step.number + 1, task.namespace(step.namespace))
-        for message in new_messages(written.by_task.get(task.id, ()), known):
+        for message in new_messages(writes, known):
             yield from self._whole(message, {**self._base, **place}, step.namespace)
 
     def _whole(self, message: BaseMessage, metadata: Mapping[str, Any], namespace: str) -> Iterator[Payload]:

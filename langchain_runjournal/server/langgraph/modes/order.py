@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....events import Event
+from .place import graph_namespace
 
 _MOST: Final = 256
 """How many events wait at most. A run that has more of them stores no checkpoint for now, or a slow one: nothing of it waits
@@ -26,42 +27,75 @@ class Order:
         """Begin. `waits`: whether the run stores each superstep; `resumes`: whether it begins with a step that is stored."""
         self._waits = waits
         self._resumes = resumes
-        self._behind: int | None = None
-        """The last superstep of the outermost graph that is stored."""
+        self._stored: dict[str, int] = {}
+        """By the namespace of a graph, its last superstep that is stored."""
         self._held: deque[Event] = deque()
 
     def next(self, event: Event) -> Iterator[Event]:
         """Yield the events that readers may have, now that there is this one."""
-        kind = event.kind
-        if not self._waits:
+        if not self._waits or (not self._held and isinstance(event.bare, str)):
             yield event
-        elif kind in _MARKS:
-            yield from self._held
-            self._held.clear()
+        elif event.kind in _MARKS:
+            yield from self._all()
             yield event
-        elif kind == "run.checkpoint" and event.data.get("checkpoint_ns") == "" and "checkpoint_id" in event.data:
-            number = event.data.get("step")
-            if event.data.get("source") != "input" and isinstance(number, int):
-                self._behind = number
+        elif _namespace_stored(event) == "":
+            self._store(event)
             yield event
-            while self._held and not self._is_ahead(self._held[0]):
-                yield self._held.popleft()
-        elif self._held or self._is_ahead(event):
+            yield from self._released()
+        else:
             self._held.append(event)
+            yield from self._released()
             if len(self._held) > _MOST:
                 self._waits = False
-                yield from self._held
-                self._held.clear()
-        else:
+                yield from self._all()
+
+    def _all(self) -> Iterator[Event]:
+        while self._held:
+            yield self._held.popleft()
+
+    def _released(self) -> Iterator[Event]:
+        while self._held:
+            missing = self._missing(self._held[0])
+            at = 0 if missing is None else self._stored_at(missing)
+            if at is None:
+                return
+            event = self._held[at]
+            del self._held[at]
+            self._store(event)
             yield event
 
-    def _is_ahead(self, event: Event) -> bool:
-        if isinstance(event.bare, str):
-            return False
-        step = event.bare.get("task_step")
-        if self._behind is None and self._resumes:
-            self._behind = step - 1 if isinstance(step, int) else None
-            return False
-        if step is None:
-            return event.kind == "run.custom" and self._behind is None
-        return isinstance(step, int) and (self._behind is None or step > self._behind + 1)
+    def _stored_at(self, namespace: str) -> int | None:
+        """Return the place of the first checkpoint of a graph among the events that wait."""
+        places = (at for at, event in enumerate(self._held) if _namespace_stored(event) == namespace)
+        return next(places, None) if namespace else None
+
+    def _store(self, event: Event) -> None:
+        namespace, number = _namespace_stored(event), event.data.get("step")
+        if namespace is not None and isinstance(number, int) and (namespace or event.data.get("source") != "input"):
+            self._stored[namespace] = number
+
+    def _missing(self, event: Event) -> str | None:
+        """Return the namespace of the graph of which a checkpoint is missing that goes before an event."""
+        if isinstance(event.bare, str) or event.kind == "run.checkpoint":
+            return None
+        outer, behind = event.bare.get("task_step"), self._stored.get("")
+        if behind is None and self._resumes:
+            if isinstance(outer, int):
+                self._stored[""] = outer - 1
+        elif outer is None:
+            if event.kind == "run.custom" and behind is None:
+                return ""
+        elif isinstance(outer, int) and (behind is None or outer > behind + 1):
+            return ""
+        place, inner = graph_namespace(str(event.bare.get("checkpoint_ns") or "")), event.bare.get("step")
+        # Of a graph that stores nothing, no checkpoint ever comes. So only one that has stored something is waited for.
+        if place and place in self._stored and isinstance(inner, int) and inner > self._stored[place] + 1:
+            return place
+        return None
+
+
+def _namespace_stored(event: Event) -> str | None:
+    """Return the namespace of the graph whose checkpoint an event reports, or None."""
+    if event.kind != "run.checkpoint" or "checkpoint_id" not in event.data:
+        return None
+    return str(event.data.get("checkpoint_ns") or "")

@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 from .steps import SEPARATOR
 
 _OURS: Final = "runjournal_"
+_INTEGRATION: Final = "ls_integration"
+"""What LangGraph says of a run, and a model, in another way, of a call."""
 _FIRST: Final = ("graph_id", "thread_id", "run_id", "assistant_id")
 
 
@@ -27,7 +29,8 @@ def graph_namespace(checkpoint_ns: str) -> str:
 def call_metadata(base: Mapping[str, Any], started: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of the messages of a model call. `started`: the data of its `llm.start`."""
     found = {**base, **task_metadata(started.get("node"), started.get("step"), str(started.get("checkpoint_ns") or ""))}
-    found["checkpoint_ns"] = found["langgraph_checkpoint_ns"]
+    found.pop(_INTEGRATION, None)
+    found["checkpoint_ns"] = found["langgraph_checkpoint_ns"].partition(SEPARATOR)[0]
     found["ls_model_type"] = "chat"
     if started.get("provider"):
         found["ls_provider"] = started["provider"]
@@ -36,9 +39,16 @@ def call_metadata(base: Mapping[str, Any], started: Mapping[str, Any]) -> dict[s
     return found
 
 
+def bare_metadata(base: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of the metadata of a run LangGraph repeats for each task in the mode `tasks`."""
+    return {key: value for key, value in base.items() if key not in ("thread_id", _INTEGRATION)}
+
+
 def task_metadata(node: Any, step: Any, checkpoint_ns: str) -> dict[str, Any]:
     """Return what the metadata of anything in a task says of the task."""
-    return {"langgraph_step": step, "langgraph_node": node, "langgraph_checkpoint_ns": checkpoint_ns}
+    found = {"langgraph_step": step, "langgraph_node": node, "langgraph_checkpoint_ns": checkpoint_ns}
+    outer, is_inside, _ = checkpoint_ns.partition(SEPARATOR)
+    return {**found, "checkpoint_ns": outer} if is_inside else found
 
 
 class Payload(NamedTuple):

@@ -15,7 +15,7 @@ from .messages import Messages
 from .place import Payload, base_metadata, named
 from .run_events import RunEvents
 from .states import States
-from .steps import Step, Task, Written, json_line, shows
+from .steps import Step, Task, Written, has_ended, json_line, shows
 
 ALL: Final = ("values", "updates", "messages-tuple", "messages", "custom", "tasks", "checkpoints", "debug", "events")
 """The modes of streams."""
@@ -38,6 +38,8 @@ class Request:
     input: Any = None
     stops: Collection[str] = ()
     """The nodes before which the run stops, "*" for all."""
+    stops_after: Collection[str] = ()
+    """Those behind which it stops."""
     begins_at: str | None = None
     """The checkpoint that the request names, if the run begins there without any input."""
     continues: bool = False
@@ -82,8 +84,7 @@ class Projector:
         modes, subgraphs = request.modes, request.subgraphs
         self._request = request
         self._messages = Messages(base, modes, subgraphs=subgraphs)
-        place = {key: known[key] for key in ("run_id", "thread_id") if key in known}
-        self._states = States(place, modes, subgraphs=subgraphs, stops=request.stops)
+        self._states = States(base, modes, subgraphs=subgraphs, stops=request.stops)
         self._events = RunEvents(base, modes, run_id=str(known.get("run_id")), graph=request.graph, input=request.input)
         self._needs_steps = not _STORED.isdisjoint(modes)
         self.last: dict[str, str] = {}
@@ -91,6 +92,8 @@ class Projector:
         self._activity: dict[str, int] = {}
         """By the namespace of a task, its last event. Tasks that run side by side are shown in this order."""
         self._places: dict[str, str] = {}
+        self._base: str | None = None
+        """The checkpoint with which a run begins that continues another one."""
         self._shown: str | None = None
         """The checkpoint whose values were shown last."""
         self._is_open = True
@@ -109,7 +112,7 @@ class Projector:
         match event.kind:
             case "run.start" if self._request.continues:
                 if self._request.begins_at is not None:
-                    return Want(step=("", self._request.begins_at))
+                    return Want(step=("", self._request.begins_at), ended=("", self._request.begins_at))
                 answered = (data.get("metadata") or {}).get("runjournal_continues")
                 return None if answered is None else Want(answered=str(answered))
             case "run.checkpoint" if "checkpoint_id" in data:
@@ -120,7 +123,8 @@ class Projector:
                 return Want(step=(space, str(data["checkpoint_id"])), ended=ended, whole=True)
             case "run.pause":
                 place = self.last.get("") or data.get("checkpoint_id")
-                return None if place is None else Want(step=("", place), ended=("", place))
+                asks = bool(data.get("interrupts"))
+                return None if place is None else Want(step=("", place), ended=("", place) if asks else None)
             case "run.settled":
                 before = self.last.get("") or data.get("before")
                 after = data.get("after")
@@ -155,15 +159,15 @@ class Projector:
         self._note(event)
         match event.kind:
             case "run.start":
-                return list(self._begin(found))
+                return list(self._begin(found, event.at))
             case "run.checkpoint":
                 return list(self._checkpoint(event, found))
             case "run.custom":
                 return [*self._custom(event), *self._events.event(event)]
             case "run.pause":
-                return [*self._ended(found, event.at), *self._question(event, found)]
+                return [*self._cut(found, event.at), *self._question(event, found)]
             case "run.settled":
-                return [*self._ended(found, event.at), *self._values(found.step)]
+                return [*self._cut(found, event.at), *self._values(found.step)]
             case "run.end":
                 return list(self._end(event, found))
         return [*self._messages.event(event), *self._events.event(event)]
@@ -187,36 +191,47 @@ class Projector:
             self.last[space] = str(data["checkpoint_id"])
             self._is_open = self._is_open or not space
 
-    def _begin(self, found: Found) -> Iterator[Payload]:
+    def _begin(self, found: Found, at: float) -> Iterator[Payload]:
         yield Payload("metadata", "metadata", json_line({"run_id": self._request.known.get("run_id"), "attempt": 1}))
         yield from self._events.begin()
         if found.step is not None:
-            self.last[""] = found.step.id
+            self._base = self.last[""] = found.step.id
             yield from self._values(found.step)
+            yield from self._states.step(found.step, at, goes_on=True, written=found.written.asked())
             yield from self._events.step(found.step)
 
     def _checkpoint(self, event: Event, found: Found) -> Iterator[Payload]:
         if "checkpoint_id" not in event.data:
             return
         source, space = event.data.get("source"), str(event.data.get("checkpoint_ns") or "")
-        step = found.step
+        step, before = found.step, found.ended
+        written = found.written.at_end(is_resumed=before is not None and before.id == self._base)
         if source == "loop":
-            yield from self._ended(found, event.at)
+            yield from self._ended(found, written, event.at)
         self._stored(event)
         if step is None:
             self._has_gone = self._has_gone or (self._needs_steps and not space)
             return
         writes = list(found.written.by_task.values())
-        is_first = found.ended is None or found.ended.source == "input" or not writes
+        is_first = before is None or before.source == "input" or not writes
         is_new = source == "fork" and self._shown is None
         if is_new or (source == "loop" and (is_first or shows(writes, step.shape))):
             yield from self._values(step)
         if not space:
             self._shown, self._has_gone = step.id, False
-        yield from self._states.step(step, event.at)
-        yield from self._events.step(step)
+        goes_on = not before or not any(task.id in written.by_task and self._stops_after(task) for task in before.tasks)
+        yield from self._states.step(step, event.at, goes_on=goes_on)
+        if goes_on:
+            yield from self._events.step(step)
 
-    def _ended(self, found: Found, at: float) -> Iterator[Payload]:
+    def _stops_after(self, task: Task) -> bool:
+        return not task.is_hidden and not {task.name, "*"}.isdisjoint(self._request.stops_after)
+
+    def _cut(self, found: Found, at: float) -> Iterator[Payload]:
+        """Yield what is said of the tasks that had ended when the run was cut off, or waited for a human."""
+        yield from self._ended(found, found.written.at_cut(), at)
+
+    def _ended(self, found: Found, written: Written, at: float) -> Iterator[Payload]:
         """Yield what is said of the tasks of a step that have ended, in the order in which they were last heard of."""
         step = found.ended
         if step is None:
@@ -224,14 +239,13 @@ class Projector:
         if not step.namespace:
             self._is_open = False
         for task in sorted(step.tasks, key=lambda one: self._activity.get(one.namespace(step.namespace), 0)):
-            if not task.is_hidden and task.id in found.written.by_task:
-                yield from self._task_ended(step, task, found, at)
-
-    def _task_ended(self, step: Step, task: Task, found: Found, at: float) -> Iterator[Payload]:
-        if found.written.has_ended(task):
-            yield from self._messages.given(step, task, found.written, found.inner.get(task.id))
-        yield from self._states.ended(step, task, found.written, at)
-        yield from self._events.ended(step, task, found.written)
+            writes = written.by_task.get(task.id)
+            if writes is None or task.is_hidden:
+                continue
+            if has_ended(writes):
+                yield from self._messages.given(step, task, writes, found.inner.get(task.id))
+            yield from self._states.ended(step, task, writes, at)
+            yield from self._events.ended(step, task, writes)
 
     def _values(self, step: Step | None) -> Iterator[Payload]:
         if step is not None:
@@ -254,7 +268,7 @@ class Projector:
         data = event.data
         is_whole = data.get("status") == "completed"
         if self._is_open and not is_whole:
-            yield from self._ended(found, event.at)
+            yield from self._cut(found, event.at)
         yield from self._values(found.step)
         if is_whole:
             yield from self._events.end(found.step or found.ended)

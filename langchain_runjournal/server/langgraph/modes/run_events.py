@@ -15,7 +15,7 @@ from ....events import DELTA, Event
 from ..plain import message_json, values_json
 from .chunks import Chunks
 from .place import Payload, call_metadata, task_metadata
-from .steps import Step, Task, Written, json_line, update_of
+from .steps import Step, Task, Writes, has_ended, json_line, update_of
 
 MODE: Final = "events"
 
@@ -83,11 +83,11 @@ class RunEvents:
             if not task.is_hidden:
                 yield self._of_task("on_chain_start", step, task, {"input": values_json(task.input)})
 
-    def ended(self, step: Step, task: Task, written: Written) -> Iterator[Payload]:
+    def ended(self, step: Step, task: Task, writes: Writes) -> Iterator[Payload]:
         """Yield the end of a task that has ended well."""
-        if not self._is_asked or not written.has_ended(task):
+        if not self._is_asked or not has_ended(writes):
             return
-        output = values_json(update_of(task.name, written.by_task.get(task.id, ()), step.shape)[task.name])
+        output = values_json(update_of(task.name, writes, step.shape)[task.name])
         yield self._of_task("on_chain_stream", step, task, {"chunk": output})
         yield self._of_task("on_chain_end", step, task, {"output": output, "input": values_json(task.input)})
 

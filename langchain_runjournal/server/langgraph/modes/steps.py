@@ -19,6 +19,8 @@ SEPARATOR: Final = "|"
 RETURN: Final = "__return__"
 INTERRUPT: Final = "__interrupt__"
 ERROR: Final = "__error__"
+_CUT: Final = (ERROR, INTERRUPT)
+_MARKS: Final = (*_CUT, "__resume__", "__error_source_node__")
 _HIDDEN: Final = ("__start__",)
 
 
@@ -53,7 +55,7 @@ class Shape:
     """What of a graph decides how its steps are shown."""
 
     outputs: str | tuple[str, ...] | None = None
-    """The channels that its callers see; None if that is not known."""
+    """The channels that readers of its streams see; None if that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +68,6 @@ class Step:
     source: str
     parent: str | None
     values: Any
-    """What the callers of the graph see of the state."""
-    state: Any
-    """All of it."""
     tasks: tuple[Task, ...] = ()
     parents: Mapping[str, Any] = field(default_factory=dict)
     created_at: str = ""
@@ -82,18 +81,40 @@ class Step:
     @cached_property
     def message_ids(self) -> frozenset[str]:
         """The ids of the messages in the state."""
-        return frozenset(one.id for one in messages_in(self.state) if one.id is not None)
+        return frozenset(one.id for one in messages_in(self.values) if one.id is not None)
+
+
+Writes = Sequence[tuple[str, Any]]
+"""What a task has written: channels and values."""
 
 
 class Written(NamedTuple):
-    """What the tasks of a step have written."""
+    """What the tasks of a step have written.
 
-    by_task: Mapping[str, Sequence[tuple[str, Any]]] = {}
+    A task that asked a human, or failed, may have run again later, in another run: then its writes are of both.
+    """
 
-    def has_ended(self, task: Task) -> bool:
-        """Return whether a task has ended well."""
-        found = self.by_task.get(task.id)
-        return bool(found) and found[0][0] not in (ERROR, INTERRUPT)  # type: ignore[index]
+    by_task: Mapping[str, Writes] = {}
+
+    def at_cut(self) -> Written:
+        """Return what was written when the run was cut off in this step, or waited for a human there."""
+        return Written({id: [one for one in writes if one[0] in _CUT] or writes for id, writes in self.by_task.items()})
+
+    def asked(self) -> Written:
+        """Return the questions and the errors only: the rest may be of a later run."""
+        return Written({id: [one for one in writes if one[0] in _CUT] for id, writes in self.by_task.items()})
+
+    def at_end(self, *, is_resumed: bool) -> Written:
+        """Return what was written when all tasks of the step had ended. `is_resumed`: an earlier run began the step, so only
+        the tasks count that this run had to run again."""
+        again = {id: writes for id, writes in self.by_task.items() if any(one[0] in _CUT for one in writes)}
+        chosen = again if is_resumed and again else self.by_task
+        return Written({id: [one for one in writes if one[0] not in _MARKS] for id, writes in chosen.items()})
+
+
+def has_ended(writes: Writes) -> bool:
+    """Return whether a task has ended well."""
+    return not any(channel in _CUT for channel, _ in writes)
 
 
 def messages_in(value: Any) -> Iterator[BaseMessage]:
@@ -110,7 +131,7 @@ def messages_in(value: Any) -> Iterator[BaseMessage]:
             yield from (each for each in one if isinstance(each, BaseMessage))
 
 
-def new_messages(writes: Sequence[tuple[str, Any]], known: frozenset[str] | set[str]) -> list[BaseMessage]:
+def new_messages(writes: Writes, known: frozenset[str] | set[str]) -> list[BaseMessage]:
     """Return the messages that a task has written and that no reader knows, in order."""
     found: dict[str | int, BaseMessage] = {}
     for _, value in writes:
@@ -120,8 +141,8 @@ def new_messages(writes: Sequence[tuple[str, Any]], known: frozenset[str] | set[
     return list(found.values())
 
 
-def update_of(name: str, writes: Sequence[tuple[str, Any]], shape: Shape) -> dict[str, Any]:
-    """Return what `updates` says of a task: its writes to channels that callers see, or None if there are none."""
+def update_of(name: str, writes: Writes, shape: Shape) -> dict[str, Any]:
+    """Return what `updates` says of a task: its writes to channels that readers see, or None if there are none."""
     outputs = shape.outputs
     for channel, value in writes:
         if channel == RETURN:
@@ -135,7 +156,7 @@ def update_of(name: str, writes: Sequence[tuple[str, Any]], shape: Shape) -> dic
     return {name: found[0] if len(found) == 1 else found or None}
 
 
-def result_of(writes: Sequence[tuple[str, Any]], shape: Shape) -> dict[str, Any]:
+def result_of(writes: Writes, shape: Shape) -> dict[str, Any]:
     """Return what `tasks` says of what a task has written: the writes by channel."""
     outputs = (shape.outputs,) if isinstance(shape.outputs, str) else shape.outputs
     found: dict[str, list[Any]] = {}
@@ -146,12 +167,12 @@ def result_of(writes: Sequence[tuple[str, Any]], shape: Shape) -> dict[str, Any]
 
 
 def is_output(channel: str, outputs: str | Sequence[str] | None) -> bool:
-    """Return whether the callers of a graph see a channel."""
+    """Return whether the readers of a graph see a channel."""
     if outputs is None:
         return not channel.startswith(("__", "branch:"))
     return channel == outputs or (not isinstance(outputs, str) and channel in outputs)
 
 
-def shows(writes: Sequence[Sequence[tuple[str, Any]]], shape: Shape) -> bool:
-    """Return whether any write is to a channel that callers see: only then does a superstep have a `values` frame."""
+def shows(writes: Sequence[Writes], shape: Shape) -> bool:
+    """Return whether any write is to a channel that readers see: only then does a superstep have a `values` frame."""
     return any(is_output(channel, shape.outputs) for one in writes for channel, _ in one)
