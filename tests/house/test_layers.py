@@ -78,6 +78,8 @@ PURE = {
     "server.dialects.native",
     "server.dialects.protocol",
     "server.frames",
+    "server.langgraph",
+    "server.langgraph.described",
     "server.langgraph.plain",
     "server.langgraph.states",
     "server.langgraph.thread_status",
