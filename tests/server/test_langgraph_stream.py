@@ -19,8 +19,9 @@ from langchain_runjournal.server.langgraph.stored_steps import StepCache
 from langchain_runjournal.server.langgraph.stream import final_values
 from tests.support.agents import PlainText, words
 from tests.support.langgraph_streams import ALL, THEIRS, Place, said, theirs
-from tests.support.models import ChatTokens, Gate
-from tests.support.stream_graphs import GRAPHS, HELLO, answers, model, tool_loop
+from tests.support.models import Gate
+from tests.support.recorded_fields import FIELDS
+from tests.support.stream_graphs import ASKING, GRAPHS, HELLO, held, model, tool_loop
 
 SERVERS = {"graph_id", "assistant_id", "run_id", "checkpoint", "parent_checkpoint"}
 """What a server adds to what LangGraph streams."""
@@ -124,12 +125,12 @@ async def _live(place: Place, given: Any, count: int = 2, **asked: Any) -> tuple
     return handle.run_id, list(await asyncio.gather(*readers))
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [*GRAPHS, *ASKING])
 def test_a_live_stream_is_what_a_replay_is(journal: RunJournal, name: str) -> None:
     """Readers that follow the run while it is running get, byte for byte, what a reader gets afterwards."""
 
     async def main() -> None:
-        place = Place(journal, GRAPHS[name]())
+        place = Place(journal, (GRAPHS | ASKING)[name]())
         run_id, (first, second) = await _live(place, HELLO)
         warm = await place.frames(run_id)
         forget(journal)
@@ -198,13 +199,6 @@ def test_a_run_that_stops_at_a_node_shows_what_it_did(journal: RunJournal, stop:
     asyncio.run(main())
 
 
-def _held(gate: Gate) -> Any:
-    graph = StateGraph(MessagesState)
-    graph.add_node("agent", answers(ChatTokens(gate=gate)))
-    graph.add_edge(START, "agent")
-    return graph
-
-
 async def _until_words(frames: AsyncIterator[Sequence[Frame]], count: int) -> list[Frame]:
     found: list[Frame] = []
     async for batch in frames:
@@ -220,7 +214,7 @@ def test_a_stopped_answer_is_in_the_last_values(journal: RunJournal) -> None:
 
     async def main() -> None:
         gate = Gate(3)
-        place = Place(journal, _held(gate))
+        place = Place(journal, held(gate))
         handle = await place.begin(HELLO)
         batches = place.stream(handle.run_id).batches()
         found = await _until_words(batches, 3)
@@ -404,6 +398,56 @@ def test_a_cursor_that_cannot_be_used_leads_to_everything(journal: RunJournal, c
         place = Place(journal, tool_loop())
         run, _ = await place.run(HELLO)
         assert await place.frames(run.run_id, cursor) == await place.frames(run.run_id)
+
+    asyncio.run(main())
+
+
+def fields_of(value: Any, path: str = "") -> set[str]:
+    """Return the paths of the fields of a frame, without what an application puts in."""
+    found: set[str] = set()
+    if isinstance(value, list):
+        return found.union(*(fields_of(one, f"{path}[]") for one in value))
+    for key, one in value.items() if isinstance(value, dict) else ():
+        found.add(f"{path}.{key}")
+        found |= set() if key in APPLICATION else fields_of(one, f"{path}.{key}")
+    return found
+
+
+APPLICATION = {"messages", "values", "input", "result", "args", "value", "checkpoint_map"}
+APPLICATION |= {"usage_metadata", "response_metadata", "additional_kwargs"}
+PROMPT = {"events on_chat_model_end": {".data.input"}}
+"""Not kept with the words of a call: the prompt."""
+
+
+def test_recorded_frames_have_no_field_that_ours_lack(journal: RunJournal) -> None:
+    """Each field of the frames that were recorded from the reference server is in ours."""
+
+    def by_event(frame: Frame) -> dict[str, Any]:
+        event, body = str(frame.event).partition("|")[0], json.loads(frame.data)
+        match event:
+            case "messages":
+                return {f"messages {body[0]['type']}": body[0], "messages meta": body[1]}
+            case "messages/metadata":
+                return {event: next(iter(body.values()))}
+            case "events":
+                return {f"events {body['event']}": body}
+            case "tasks":
+                return {f"tasks {'end' if 'result' in body else 'start'}": body}
+            case "debug":
+                return {f"debug {body['type']}": body}
+        return {event: body}
+
+    async def main() -> None:
+        found: dict[str, set[str]] = {}
+        for name in ("tool_loop", "subgraph", "failing", "asking"):
+            place = Place(journal, (GRAPHS | ASKING)[name]())
+            run, _ = await place.run({"messages": [HumanMessage("hello", id=name)]})
+            for frame in await place.frames(run.run_id):
+                for key, body in by_event(frame).items():
+                    found.setdefault(key, set()).update(fields_of(body))
+        for key, recorded in FIELDS.items():
+            wanted = {path if path.startswith("[]") else f".{path}" for path in recorded.split()}
+            assert wanted - found[key] <= PROMPT.get(key, set()), key
 
     asyncio.run(main())
 

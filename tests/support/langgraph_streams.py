@@ -49,9 +49,14 @@ class Place:
     journal: RunJournal
     builder: Any
     saver: Any = field(default_factory=InMemorySaver)
+    name: str | None = None
 
     def __post_init__(self) -> None:
-        compiled = self.builder.compile(checkpointer=self.saver) if hasattr(self.builder, "compile") else self.builder
+        compiled = (
+            self.builder.compile(checkpointer=self.saver, name=self.name)
+            if hasattr(self.builder, "compile")
+            else self.builder
+        )
         access, timing = Access(authorize=None, hosts=None), Timing(heartbeat=0.05)
         self.service = Service({"g": compiled}, self.journal, access, limits=Limits(), timing=timing)
         self.graph = self.service.graphs["g"]

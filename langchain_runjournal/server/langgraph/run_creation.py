@@ -81,7 +81,7 @@ class RunCreation:
             raise not_found()
 
     async def _store(self, asked: RunRequest) -> None:
-        about = {"configurable": asked.config.get("configurable", {})}
+        about = {name: asked.config[name] for name in ("configurable", "recursion_limit") if name in asked.config}
         try:
             await self._queue.add(asked)
         except Busy as exc:

@@ -85,8 +85,14 @@ async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
     settings = request.config
     configurable = {**settings.get("configurable", {}), "thread_id": request.thread_id, **(request.checkpoint or {})}
     config: RunnableConfig = {"configurable": configurable, "run_id": UUID(request.run_id)}
-    if metadata := metadata_for_graph(request):
-        config["metadata"] = metadata
+    # LangGraph keeps these in the metadata of the checkpoints, where clients look for the run of a state.
+    about_run = {"graph_id": request.graph, "assistant_id": request.assistant_id}
+    config["metadata"] = {
+        **metadata_for_graph(request),
+        **about_run,
+        "thread_id": request.thread_id,
+        "run_id": request.run_id,
+    }
     for name in ("tags", "recursion_limit", "max_concurrency"):
         if name in settings:
             config[name] = settings[name]

@@ -24,8 +24,8 @@ from .asked import uuid_of
 from .assistant_ids import assistant_id_of, graph_of_assistant
 from .plain import values_json
 from .states import has_checkpoint, interrupts_json
-from .thread_rows import ThreadRow, ThreadRows
-from .thread_status import KnownThread, thread_json
+from .thread_rows import ThreadRows
+from .thread_status import KnownThread, ThreadRow, thread_json
 
 if TYPE_CHECKING:
     from langgraph.types import StateSnapshot

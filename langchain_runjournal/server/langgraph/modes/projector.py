@@ -131,7 +131,8 @@ class Projector:
                 shown = ("", after) if after and after != self._shown else None
                 return Want(step=shown, ended=("", before) if before else None)
             case "run.end":
-                newest: tuple[str, str | None] | None = ("", None) if self._has_gone else None
+                is_unshown = self._has_gone or (self._shown is None and data.get("status") == "completed")
+                newest: tuple[str, str | None] | None = ("", None) if is_unshown else None
                 place = self.last.get("") if self._is_open else None
                 if data.get("status") == "completed":
                     place = self.last.get("") if "events" in self._request.modes else None
