@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal.errors import StoreFailed
+from langchain_runjournal.server.langgraph import undo
+from langchain_runjournal.server.langgraph.run_records import RunRecords
+from langchain_runjournal.server.langgraph.temporary_threads import TemporaryThreads
+from langchain_runjournal.server.langgraph.thread_rows import ThreadRows
 from tests.support.langgraph_api import an_api, an_id, body
 from tests.support.started_agent import needs_311
 
@@ -179,7 +184,10 @@ def test_a_human_is_asked(journal: RunJournal) -> None:
             [run] = (await api.get(f"/threads/{thread}/runs")).json
             assert run["status"] == "success"
             assert (await api.cancel(thread, run["run_id"])).status == 404
-            answers = [{"command": {"resume": {question["id"]: "yes"}}}, {"command": {"resume": "again"}, "input": {}}]
+            answers: list[dict[str, Any]] = [
+                {"command": {"resume": {question["id"]: "yes"}}},
+                {"command": {"resume": "again"}, "input": {}},
+            ]
             one, two = [(await api.post(f"/threads/{thread}/runs", body(**answer))).json["run_id"] for answer in answers]
             assert await api.over(thread, one) == "success"
             assert await api.over(thread, two) == "error"
@@ -258,5 +266,120 @@ def test_a_run_without_a_thread(journal: RunJournal) -> None:
                 "You said hello."
             ]
             assert (await api.get(f"/runs/{an_id()}/stream")).status == 404
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_rollback_with_a_checkpointer_that_cannot_delete(
+    turns: int, journal: RunJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread is as it was; what was rolled back stays in the history as a branch that was left."""
+    monkeypatch.setattr(undo, "_KINDS", {})
+
+    async def main() -> None:
+        async with an_api(journal) as api:
+            thread = await api.thread()
+            for _ in range(turns):
+                await api.over(thread, await api.run(thread, "hello"))
+            before = await api.texts(thread)
+            run_id = await api.hold(thread)
+            assert (await api.cancel(thread, run_id, "?wait=1&action=rollback")).status == 200
+            assert await api.texts(thread) == before
+            await api.over(thread, await api.run(thread, "again"))
+            assert await api.texts(thread) == [*before, "human: again", "ai: You said again."]
+
+    asyncio.run(main())
+
+
+def test_no_failure_after_a_run_was_created_is_told_as_a_refusal(
+    journal: RunJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would send its request again, and begin a second run."""
+
+    def fail(*_: Any, **about: Any) -> Any:
+        raise StoreFailed(path="runs.db", reason="the disk is away", hint="Look for it")
+
+    async def main() -> None:
+        async with an_api(journal, cancel_after=60) as api:
+            thread = await api.thread()
+            monkeypatch.setattr(ThreadRows, "stamp", fail)
+            monkeypatch.setattr(TemporaryThreads, "add", fail)
+            monkeypatch.setattr(RunRecords, "note_reader", fail)
+            for path in (f"/threads/{thread}/runs", "/runs"):
+                for way in ("", "/stream", "/wait"):
+                    assert (await api.post(f"{path}{way}", body("hello"))).status == 200
+            assert len([run for run in await journal.aruns(limit=None)]) >= 5
+
+    asyncio.run(main())
+
+
+def test_a_run_that_stops_before_a_node(journal: RunJournal) -> None:
+    """`interrupt_before`: the thread waits there, and a run without input continues."""
+
+    async def main() -> None:
+        async with an_api(journal) as api:
+            thread = await api.thread()
+            await api.over(thread, await api.run(thread, "hello", interrupt_before=["answer"]))
+            assert (await api.get(f"/threads/{thread}/state")).json["next"] == ["answer"]
+            done = await api.post(f"/threads/{thread}/runs/wait", body())
+            assert [one["content"] for one in done.json["messages"]] == ["hello", "You said hello."]
+            fresh = await api.thread()
+            await api.over(fresh, await api.run(fresh, "hello", interrupt_after="*"))
+            assert await api.texts(fresh) == ["human: hello", "ai: You said hello."]
+
+    asyncio.run(main())
+
+
+def test_what_a_run_is_configured_with(journal: RunJournal) -> None:
+    """What the program allows, or the graph declares, gets there; what clients send by themselves is left out."""
+
+    async def main() -> None:
+        async with an_api(journal, configurable=["model"]) as api:
+            thread = await api.thread()
+            sent = {"model": "small", "thread_id": "other", "langgraph_request_id": "x", "user_id": None}
+            asked = body("hello", config={"configurable": sent, "tags": ["a"], "metadata": {"job": 7}}, durability="sync")
+            await api.over(thread, await api.run_of(thread, asked))
+            [found] = api.served.configured
+            assert (found["model"], found["thread_id"]) == ("small", thread)
+            assert "langgraph_request_id" not in found
+            [run] = await journal.aruns(thread)
+            assert run.metadata["job"] == 7
+            await api.over(thread, await api.run(thread, "hello", context={"model": "large"}))
+            assert api.served.configured[1]["model"] == "large"
+            steps = await api.post(f"/threads/{thread}/runs/wait", body("hello", config={"recursion_limit": 1}))
+            assert steps.status == 200
+
+    asyncio.run(main())
+
+
+def test_who_may_do_what(journal: RunJournal) -> None:
+    """To write more than a new message needs "update". What a request may not see looks like what does not exist."""
+    allowed = {"start", "read", "list"}
+
+    async def main() -> None:
+        async with an_api(journal, authorize=lambda request, action, thread: action in allowed) as api:
+            thread = await api.thread()
+            await api.over(thread, await api.run(thread, "hello"))
+            state = (await api.get(f"/threads/{thread}/state")).json
+            more: list[dict[str, Any]] = [
+                {"command": {"update": {"messages": []}}},
+                {"command": {"goto": "answer"}},
+                {"checkpoint": state["checkpoint"]},
+                {"config": {"configurable": {"checkpoint_id": state["checkpoint_id"]}}},
+                {"input": {"messages": [{"role": "assistant", "content": "I said so"}]}},
+                {"input": {"messages": [{"role": "user", "content": "hi"}], "other": 1}},
+            ]
+            for one in more:
+                assert (await api.post(f"/threads/{thread}/runs", {**body("hello"), **one})).status == 404, one
+            [first, _] = state["values"]["messages"]
+            replaced = {"messages": [{"role": "user", "content": "I never said that", "id": first["id"]}]}
+            assert (await api.post(f"/threads/{thread}/runs", body(input=replaced))).status == 409
+            assert (await api.texts(thread))[0] == "human: hello"
+            run_id = (await api.get(f"/threads/{thread}/runs")).json[0]["run_id"]
+            assert (await api.cancel(thread, run_id)).status == 404
+            allowed.remove("read")
+            assert await api.status(thread, run_id) == "404"
+            assert (await api.get(f"/runs/{run_id}/stream")).status == 404
 
     asyncio.run(main())

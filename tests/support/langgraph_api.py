@@ -44,7 +44,11 @@ class Api:
 
     async def run(self, thread: str, text: str, **more: Any) -> str:
         """Create a run, and return its id."""
-        reader = await self.post(f"/threads/{thread}/runs", body(text, **more))
+        return await self.run_of(thread, body(text, **more))
+
+    async def run_of(self, thread: str, asked: dict[str, Any]) -> str:
+        """Create a run by its whole body, and return its id."""
+        reader = await self.post(f"/threads/{thread}/runs", asked)
         assert reader.status == 200, reader.received
         return str(reader.json["run_id"])
 

@@ -76,6 +76,8 @@ class RunRequest:
     """Whether the thread is deleted after the run (a stateless run)."""
     over: Mapping[str, Any] | None = None
     """How a request ended that never began: its `status`, and its `error` if it has one."""
+    before: Mapping[str, Any] | None = None
+    """Of a run that continues from a checkpoint: what stood beside that one before, for a rollback."""
     rolled_back: float | None = None
     """When a rollback of the run was asked for. From then on, clients do not find the run."""
 

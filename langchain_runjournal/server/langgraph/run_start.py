@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
@@ -14,6 +15,7 @@ from ...events import Run, RunStatus
 from ...runs.admission import AnotherWaits
 from ...runs.start import start_answer
 from ..threads import open_questions
+from .rollback import writes_before
 from .run_requests import RunRequest, metadata_for_graph, with_ids
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from ..service import Graph, Service
+    from .run_records import RunRecords
 
 _STREAM_MODE: Final = ["messages", "custom"]
 """So that models stream which nodes call by `ainvoke`, and so that a stream writer writes. The server reads no chunks: the
@@ -44,7 +47,7 @@ def allowed_keys(service: Service, graph: Graph) -> Collection[str]:
 _LANGGRAPHS: Final = ("thread_id", "checkpoint_id", "checkpoint_ns", "thread_ts")
 
 
-async def begin_request(service: Service, request: RunRequest) -> None:
+async def begin_request(service: Service, request: RunRequest, records: RunRecords) -> None:
     """Begin the run of a request, and return when every process can see it.
 
     Raise `ThreadBusy` if another run is running, `StartRefused` if the run can never begin, and what the store raises. A run
@@ -54,7 +57,7 @@ async def begin_request(service: Service, request: RunRequest) -> None:
     if graph is None:
         raise StartRefused(f"The server does not have the graph {request.graph!r}. Serve it again, or begin another run.")
     try:
-        await _begin(service, graph, request)
+        await _begin(service, graph, request, records)
     except AnotherWaits:
         raise StartRefused(_ANSWERED) from None
     except (TypeError, ValueError, LookupError) as exc:
@@ -77,10 +80,12 @@ async def waiting_run(service: Service, thread_id: str) -> Run | None:
     return found[0] if found else None
 
 
-async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
+async def _begin(service: Service, graph: Graph, request: RunRequest, records: RunRecords) -> None:
     if request.checkpoint is not None and request.checkpoint == await _newest(graph, request.thread_id):
         # Pages name the checkpoint that they show, also where they go on from the end of the thread.
         request = replace(request, checkpoint=None)
+    if not request.has_input:
+        await _note_writes(service, graph, request, records)
     given, answers = await _given(service, request)
     settings = request.config
     configurable = {**settings.get("configurable", {}), "thread_id": request.thread_id, **(request.checkpoint or {})}
@@ -105,6 +110,13 @@ async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
     options = {name: value for name, value in options.items() if value is not None}
     about: Any = {"journal": service.journal, "if_busy": "reject", "stream_mode": _STREAM_MODE}
     await start_answer(answers, graph, given, config, subgraphs=request.subgraphs, **about, **options)
+
+
+async def _note_writes(service: Service, graph: Graph, request: RunRequest, records: RunRecords) -> None:
+    """Note what stands beside the checkpoint from which a run continues: the run will write there too."""
+    before = await writes_before(graph, request.thread_id, request.checkpoint)
+    change = partial(replace, before=before)
+    await service.off_loop(partial(records.change, request.run_id, change))
 
 
 async def _newest(graph: Graph, thread_id: str) -> dict[str, Any] | None:
