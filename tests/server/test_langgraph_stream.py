@@ -158,12 +158,12 @@ def test_the_state_comes_before_the_words_of_the_next_step(journal: RunJournal) 
     asyncio.run(main())
 
 
-def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal) -> None:
-    """A run that waits ends its stream with the question. The run that continues it begins with the state, shows what it
-    does, and changes nothing in the stream of the first."""
+def test_a_question_and_its_answer(journal: RunJournal) -> None:
+    """A run that waits ends its stream with the question. The run that continues it begins with the state, and shows what it
+    does."""
 
     async def main() -> None:
-        place = Place(journal, GRAPHS["asking"]())
+        place = Place(journal, ASKING["asking"]())
         asked, chunks = await place.run(HELLO)
         before = await place.frames(asked.run_id)
         compare(before, chunks)
@@ -176,9 +176,31 @@ def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal) -
         assert [frame.event for frame in shown(frames, "metadata", "values", "messages-tuple", "updates")] == [
             *("metadata", "values", "messages", "updates", "values")
         ]
-        for at, frame in enumerate(frames[:-1], 1):
-            assert await place.frames(answered.run_id, frame.id, command={"resume": "yes"}) == frames[at:]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal, name: str) -> None:
+    """All questions come in one frame. The run that answers them adds what its tasks have written to the same checkpoint,
+    and changes nothing in the stream of the first; both can be read from any cursor on."""
+
+    async def main() -> None:
+        place = Place(journal, ASKING[name]())
+        asked, _ = await place.run(HELLO)
+        before = await place.frames(asked.run_id)
+        questions = json.loads(shown(before, "values")[-1].data)["__interrupt__"]
+        assert len(questions) == (2 if name == "asking_beside" else 1)
+        resume = {one["id"]: "yes" for one in questions}
+        answered, _ = await place.run(Command(resume=resume))
+        forget(journal)
         assert await place.frames(asked.run_id) == before
+        frames = await place.frames(answered.run_id, command={"resume": resume})
+        updates = [name for space, body in said(frames, "updates") if not space for name in body]
+        expected = {"asking": ["ask"], "asking_inside": ["sub"], "asking_beside": ["ask", "ask_more"]}
+        assert updates == expected[name]
+        for at, frame in enumerate(frames[:-1], 1):
+            assert await place.frames(answered.run_id, frame.id, command={"resume": resume}) == frames[at:]
 
     asyncio.run(main())
 
