@@ -92,8 +92,8 @@ class Projector:
         self._activity: dict[str, int] = {}
         """By the namespace of a task, its last event. Tasks that run side by side are shown in this order."""
         self._places: dict[str, str] = {}
-        self._base: str | None = None
-        """The checkpoint with which a run begins that continues another one."""
+        self._is_resumed = request.continues
+        """Whether the tasks that run in the outermost graph are of a step that another run began."""
         self._shown: str | None = None
         """The checkpoint whose values were shown last."""
         self._is_open = True
@@ -190,13 +190,14 @@ class Projector:
         if "checkpoint_id" in data:
             space = str(data.get("checkpoint_ns") or "")
             self.last[space] = str(data["checkpoint_id"])
-            self._is_open = self._is_open or not space
+            if not space:
+                self._is_open, self._is_resumed = True, False
 
     def _begin(self, found: Found, at: float) -> Iterator[Payload]:
         yield Payload("metadata", "metadata", json_line({"run_id": self._request.known.get("run_id"), "attempt": 1}))
         yield from self._events.begin()
         if found.step is not None:
-            self._base = self.last[""] = found.step.id
+            self.last[""] = found.step.id
             yield from self._values(found.step)
             yield from self._states.step(found.step, at, goes_on=True, written=found.written.asked())
             yield from self._events.step(found.step)
@@ -206,7 +207,7 @@ class Projector:
             return
         source, space = event.data.get("source"), str(event.data.get("checkpoint_ns") or "")
         step, before = found.step, found.ended
-        written = found.written.at_end(is_resumed=before is not None and before.id == self._base)
+        written = found.written.at_end(is_resumed=self._is_resumed and not space)
         if source == "loop":
             yield from self._ended(found, written, event.at)
         self._stored(event)
