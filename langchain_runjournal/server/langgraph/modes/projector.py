@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ....events import DELTA, Event
 from .messages import Messages
@@ -54,8 +54,9 @@ class Want:
     """The namespace and the id of the checkpoint that is shown; without an id, the newest one."""
     ended: tuple[str, str | None] | None = None
     """Those of the checkpoint whose tasks have ended; without an id, the parent of `step`."""
-    whole: bool = False
-    """Whether all tasks of that checkpoint have ended, so that what they have written is stored, or about to be."""
+    wrote: Literal["ended", "asked"] | None = None
+    """What is known of the tasks of that checkpoint: all have ended, or some have asked a human and the others have ended.
+    What they have written is stored, or about to be."""
     answered: str | None = None
     """The run that is continued: its last checkpoint is shown."""
 
@@ -120,11 +121,11 @@ class Projector:
                 if space and not (self._request.subgraphs or data.get("source") == "loop"):
                     return None
                 ended = (space, self.last.get(space)) if data.get("source") == "loop" else None
-                return Want(step=(space, str(data["checkpoint_id"])), ended=ended, whole=True)
+                return Want(step=(space, str(data["checkpoint_id"])), ended=ended, wrote="ended")
             case "run.pause":
                 place = self.last.get("") or data.get("checkpoint_id")
-                asks = bool(data.get("interrupts"))
-                return None if place is None else Want(step=("", place), ended=("", place) if asks else None)
+                asked = ("", place) if data.get("interrupts") else None
+                return None if place is None else Want(step=("", place), ended=asked, wrote="asked")
             case "run.settled":
                 before = self.last.get("") or data.get("before")
                 after = data.get("after")
