@@ -18,7 +18,7 @@ from langchain_runjournal.server.frames import Frame
 from langchain_runjournal.server.langgraph.stored_steps import StepCache
 from langchain_runjournal.server.langgraph.stream import final_values
 from tests.support.agents import PlainText, words
-from tests.support.langgraph_streams import ALL, THEIRS, Place, said, theirs
+from tests.support.langgraph_streams import ALL, THEIRS, LateWrites, Place, said, theirs
 from tests.support.models import Gate
 from tests.support.recorded_fields import FIELDS
 from tests.support.stream_graphs import ASKING, GRAPHS, HELLO, held, model, tool_loop
@@ -136,6 +136,26 @@ def test_a_live_stream_is_what_a_replay_is(journal: RunJournal, name: str) -> No
         forget(journal)
         assert first == second == warm == await place.frames(run_id)
         assert first[-1].event == "end"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["tool_loop", "sends", "subgraph", "asking", "asking_beside"])
+def test_what_is_stored_late_is_waited_for(journal: RunJournal, name: str) -> None:
+    """LangGraph stores what tasks have written in the background, at times after the next checkpoint or the question. A live
+    stream has it all the same; so has that of the run that answers the question."""
+
+    async def main() -> None:
+        place = Place(journal, (GRAPHS | ASKING)[name](), LateWrites())
+        run_id, (live,) = await _live(place, HELLO, 1)
+        assert live == await place.frames(run_id)
+        if name in ASKING:
+            questions = json.loads(shown(live, "values")[-1].data)["__interrupt__"]
+            resume = {one["id"]: "yes" for one in questions}
+            next_id, (live_again,) = await _live(place, Command(resume=resume), 1, command={"resume": resume})
+            forget(journal)
+            assert live_again == await place.frames(next_id, command={"resume": resume})
+            assert live == await place.frames(run_id)
 
     asyncio.run(main())
 

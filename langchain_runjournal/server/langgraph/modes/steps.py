@@ -114,7 +114,7 @@ class Written(NamedTuple):
 
 
 def is_stored(writes: Writes, wrote: Literal["ended", "asked"]) -> bool:
-    """Return whether these are the writes of a task that has ended, or has asked a human, and not those of an earlier run."""
+    """Return whether a task has ended, or has asked a human, by its writes. Questions alone may be of an earlier run."""
     return any(wrote == "asked" or channel not in (INTERRUPT, _RESUME) for channel, _ in writes)
 
 
