@@ -180,8 +180,9 @@ def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
             for status, what in {**_ALWAYS, **(_BODY if has_body else {}), **answers}.items()
         },
     }
-    if has_body:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if schema is not None:
+        is_needed = not of_langgraph or "required" in schema
+        found["requestBody"] = {"required": is_needed, "content": {"application/json": {"schema": schema}}}
     return found
 
 

@@ -67,7 +67,7 @@ class Threads:
         return found
 
     async def find(self, thread_id: str) -> KnownThread | None:
-        """Return a thread, whoever may see it; None if it does not exist."""
+        """Return a thread, without asking who may see it; None if it does not exist."""
         row, newest = await self.service.off_loop(partial(self._read, thread_id))
         if row is None and newest is None and not await self._has_checkpoint(thread_id):
             return None
