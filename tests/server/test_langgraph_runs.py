@@ -9,10 +9,11 @@ import pytest
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.errors import StoreFailed
-from langchain_runjournal.server.langgraph import undo
+from langchain_runjournal.server.langgraph import temporary_threads, undo
 from langchain_runjournal.server.langgraph.run_records import RunRecords
 from langchain_runjournal.server.langgraph.temporary_threads import TemporaryThreads
 from langchain_runjournal.server.langgraph.thread_rows import ThreadRows
+from tests.support.asgi import PATIENCE
 from tests.support.langgraph_api import an_api, an_id, body
 from tests.support.started_agent import needs_311
 
@@ -229,7 +230,6 @@ def refused() -> list[Any]:
         ({"on_completion": "delete"}, "on_completion"),
         ({"checkpoint": {"checkpoint_id": "a b"}}, "checkpoint_id"),
         ({"durability": "never"}, "durability"),
-        ({"quality": "best"}, "quality"),
     ]
 
 
@@ -268,6 +268,29 @@ def test_a_run_without_a_thread(journal: RunJournal) -> None:
             assert (await api.get(f"/runs/{an_id()}/stream")).status == 404
 
     asyncio.run(main())
+
+
+def test_the_thread_of_a_run_without_one_is_deleted(journal: RunJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some time after the end of the run, and not before it; unless the client keeps it."""
+    monkeypatch.setattr(temporary_threads, "_STAYS", 0.05)
+
+    async def main() -> None:
+        async with an_api(journal) as api:
+            made = [(await api.post("/runs", body(text, **more))).json for text, more in (("hold", {}), ("hello", KEEP))]
+            await api.until_held()
+            await api.over(made[1]["thread_id"], made[1]["run_id"])
+            assert (await journal.arun(made[0]["run_id"])).status == "running"
+            api.served.gate.set()
+            task = api.routes.temporary.task
+            assert task is not None
+            await asyncio.wait_for(task, PATIENCE)
+            assert [(await api.get(f"/threads/{run['thread_id']}")).status for run in made] == [404, 200]
+            assert [run.run_id for run in await journal.aruns()] == [made[1]["run_id"]]
+
+    asyncio.run(main())
+
+
+KEEP: dict[str, Any] = {"on_completion": "keep"}
 
 
 @pytest.mark.parametrize("turns", [0, 1])

@@ -22,11 +22,8 @@ class Api:
         self.served = Served(journal, **options)
         self.app = self.served.app
         self.journal = journal
-        self.queue = next(part.queue for part in self._parts() if hasattr(part, "queue"))
-
-    def _parts(self) -> list[Any]:
-        routes = self.app.state.service.at_open[0].__self__
-        return [routes]
+        self.routes = self.app.state.service.at_open[0].__self__
+        self.queue = self.routes.queue
 
     async def get(self, path: str, **about: Any) -> Reader:
         return await fetch(self.app, f"/langgraph{path}", **about)

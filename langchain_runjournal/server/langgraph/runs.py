@@ -68,7 +68,7 @@ class RunRoutes:
         self.queue = RunQueue(threads.service)
         self._creation = RunCreation(threads, self.queue)
         self._readers = RunReaders(threads.service, self.queue, threads.service.cancel_after)
-        self._temporary = TemporaryThreads(threads.service)
+        self.temporary = TemporaryThreads(threads.service)
         self._tasks: set[asyncio.Task[Any]] = set()
         threads.is_waiting = self.queue.is_waiting
         threads.service.when_deleting.append(self.queue.withdraw_all)
@@ -99,12 +99,12 @@ class RunRoutes:
     async def open(self) -> None:
         """Take over what dead processes have left. Called when the server begins to serve."""
         await self.queue.look_at_all()
-        self._temporary.look()
+        self.temporary.look()
 
     async def close(self) -> None:
         """Stop working. What is left stays, for the next process."""
         await self.queue.close()
-        await self._temporary.close()
+        await self.temporary.close()
 
     # --- create -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class RunRoutes:
         asked = await self._creation.create(request, thread_id, body)
         if asked.temporary:
             try:
-                await self._temporary.add(asked)
+                await self.temporary.add(asked)
             except Exception:
                 logger.exception("could not note that thread %s is to be deleted after its run", asked.thread_id)
         return asked
