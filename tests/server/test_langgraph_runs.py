@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import operator
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+from typing_extensions import TypedDict
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.errors import StoreFailed
@@ -193,6 +200,46 @@ def test_a_human_is_asked(journal: RunJournal) -> None:
             assert await api.over(thread, one) == "success"
             assert await api.over(thread, two) == "error"
             assert await api.texts(thread) == ["human: may I?", "ai: You decided yes."]
+
+    asyncio.run(main())
+
+
+@needs_311
+def test_several_questions_at_once(journal: RunJournal) -> None:
+    """Each answer goes to its question, together or one after the other; what the context declares reaches the nodes."""
+
+    class State(TypedDict):
+        said: Annotated[list[str], operator.add]
+
+    @dataclass
+    class Context:
+        who: str = "nobody"
+
+    async def ask(name: str, runtime: Runtime[Context]) -> State:
+        return {"said": [f"{name}: {interrupt(name)} ({runtime.context.who})"]}
+
+    async def left(state: State, runtime: Runtime[Context]) -> State:
+        return await ask("left", runtime)
+
+    async def right(state: State, runtime: Runtime[Context]) -> State:
+        return await ask("right", runtime)
+
+    builder = StateGraph(State, context_schema=Context).add_node("left", left).add_node("right", right)
+    graph = builder.add_edge(START, "left").add_edge(START, "right").compile(checkpointer=InMemorySaver(), name="agent")
+
+    async def main() -> None:
+        async with an_api(journal, graphs=graph) as api:
+            for together in (True, False):
+                thread = await api.thread()
+                asked = (await api.post(f"/threads/{thread}/runs/wait", body(input={"said": []}))).json
+                ids = {one["value"]: one["id"] for one in asked["__interrupt__"]}
+                answers = {ids["left"]: "L", ids["right"]: "R"}
+                for resume in [answers] if together else [{key: value} for key, value in answers.items()]:
+                    more: dict[str, Any] = {"command": {"resume": resume}, "context": {"who": "ada"}}
+                    done = await api.post(f"/threads/{thread}/runs/wait", body(**more))
+                assert sorted(done.json["said"]) == ["left: L (ada)", "right: R (ada)"]
+            other = await api.post(f"/threads/{thread}/runs", body(input={"said": []}, context={"role": "admin"}))
+            assert other.status == 422
 
     asyncio.run(main())
 

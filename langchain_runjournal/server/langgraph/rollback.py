@@ -78,7 +78,7 @@ async def _undo(
         return
     try:
         await saver.adelete_for_runs([run_id])
-    except NotImplementedError:
+    except (NotImplementedError, AttributeError):  # older checkpointers lack the method
         logger.info(_KEPT, type(saver).__name__, run_id, thread_id)
     newest = await saver.aget_tuple(_place(thread_id))
     if newest is None or newest.checkpoint["id"] < since:

@@ -38,10 +38,15 @@ class StartRefused(Exception):
 
 def allowed_keys(service: Service, graph: Graph) -> Collection[str]:
     """Return the keys of `configurable` and `context` that a client may set for a graph."""
+    declared = {spec.id for spec in graph.config_specs if spec.id not in _LANGGRAPHS}
+    return service.configurable | declared | _context_keys(graph)
+
+
+def _context_keys(graph: Graph) -> set[str]:
+    """Return the keys that the context schema of a graph declares: a dataclass, a `TypedDict` or a model of pydantic."""
     schema: Any = getattr(graph, "context_schema", None)
-    declared = {name for one in getattr(schema, "__mro__", ()) for name in getattr(one, "__annotations__", {})}
-    declared |= set(getattr(schema, "__annotations__", {}))
-    return service.configurable | declared | {spec.id for spec in graph.config_specs if spec.id not in _LANGGRAPHS}
+    own = set(getattr(schema, "__annotations__", {}))
+    return own | {name for one in getattr(schema, "__mro__", ()) for name in getattr(one, "__annotations__", {})}
 
 
 _LANGGRAPHS: Final = ("thread_id", "checkpoint_id", "checkpoint_ns", "thread_ts")
@@ -129,9 +134,11 @@ async def _newest(graph: Graph, thread_id: str) -> dict[str, Any] | None:
 
 def _context(graph: Graph, request: RunRequest) -> Any:
     """Return the context of a run. Older clients send it as `configurable`, as LangGraph once took it."""
-    if request.context is not None or getattr(graph, "context_schema", None) is None:
+    if getattr(graph, "context_schema", None) is None:
         return request.context
-    return request.config.get("configurable") or None
+    given = request.context if request.context is not None else request.config.get("configurable", {})
+    declared = _context_keys(graph)
+    return {name: value for name, value in given.items() if name in declared} or None
 
 
 async def _given(service: Service, request: RunRequest) -> tuple[Any, str | None]:
