@@ -287,7 +287,7 @@ class RunQueue:
             await self._stop(run, "stop", rollback=request is None)
 
     async def _is_abandoned(self, run: Run, wake: asyncio.Event) -> bool:
-        """Wait until a run is over, or something has changed in the queue. Return whether nobody works on the run."""
+        """Wait until a run is over, or something has changed in the queue. Return whether the run is abandoned."""
         over: asyncio.Task[Run] = self._task(run_async(stop.until_over(self._journal, run.run_id, None)))
         woken = self._task(wake.wait())
         try:

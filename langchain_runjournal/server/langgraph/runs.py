@@ -109,7 +109,7 @@ class RunRoutes:
     # --- create -------------------------------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Create a run that nobody waits for."""
+        """Create a run, and answer at once."""
         asked = await self._create(request)
         return JSONResponse(run_json(asked, None), headers={**_NO_STORE, "content-location": _place(asked)})
 
