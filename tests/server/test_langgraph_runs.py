@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import operator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from langchain_runjournal.server.langgraph import temporary_threads, undo
 from langchain_runjournal.server.langgraph.run_records import RunRecords
 from langchain_runjournal.server.langgraph.temporary_threads import TemporaryThreads
 from langchain_runjournal.server.langgraph.thread_rows import ThreadRows
-from tests.support.asgi import PATIENCE
+from tests.support.asgi import PATIENCE, frames
 from tests.support.langgraph_api import an_api, an_id, body
 from tests.support.started_agent import needs_311
 
@@ -452,5 +453,35 @@ def test_who_may_do_what(journal: RunJournal) -> None:
             allowed.remove("read")
             assert await api.status(thread, run_id) == "404"
             assert (await api.get(f"/runs/{run_id}/stream")).status == 404
+
+    asyncio.run(main())
+
+
+def test_the_stream_of_a_thread(journal: RunJournal) -> None:
+    """Its runs one after the other, with the frames and the ids of their own streams; and it stays open."""
+
+    async def main() -> None:
+        async with an_api(journal, heartbeat=0.05) as api:
+            thread = await api.thread()
+            ids = [await api.run(thread, "one")]
+            await api.over(thread, ids[0])
+            own = frames((await api.get(f"/threads/{thread}/runs/{ids[0]}/stream")).received)
+            path = f"/threads/{thread}/stream"
+            async with api.open(path, headers={"last-event-id": "-1"}) as all_runs, api.open(path) as new_runs:
+                await all_runs.until(lambda: b"run_done" in all_runs.received)
+                await new_runs.until(lambda: b": hb" in new_runs.received)
+                ids.append(await api.run(thread, "two"))
+                await all_runs.until(lambda: all_runs.received.count(b"run_done") == 2)
+                await new_runs.until(lambda: b"run_done" in new_runs.received)
+            assert own[-1]["event"] == "end"
+            assert frames(all_runs.received)[: len(own) - 1] == own[:-1]
+            done = [one["data"] for one in frames(all_runs.received) if "run_done" in one["data"]]
+            assert [json.loads(one)["run_id"] for one in done] == ids
+            seen = frames(new_runs.received)
+            assert {one["id"].partition(":")[0] for one in seen if "id" in one} == {ids[1]}
+            place = frames(all_runs.received)[1]["id"]
+            async with api.open(path, headers={"last-event-id": place}) as later:
+                await later.until(lambda: later.received.count(b"run_done") == 2)
+            assert frames(later.received) == frames(all_runs.received)[2:]
 
     asyncio.run(main())

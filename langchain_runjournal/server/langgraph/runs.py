@@ -24,6 +24,7 @@ from .run_requests import RunRequest, modes_of
 from .run_views import STATUSES, request_of, run_json, status_of
 from .stream import check_room, final_values, stream_run
 from .temporary_threads import TemporaryThreads
+from .thread_stream import ThreadStream, open_stream
 from .wait_response import WaitResponse
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class RunRoutes:
             ("GET", "/threads/{thread}/runs/{run}/stream", self.join_stream),
             ("GET", "/threads/{thread}/runs/{run}/join", self.join),
             ("POST", "/threads/{thread}/runs/{run}/cancel", self.cancel),
+            ("GET", "/threads/{thread}/stream", self.join_thread),
             ("POST", "/runs/stream", self.create_and_stream),
             ("POST", "/runs/wait", self.create_and_wait),
             ("POST", "/runs/cancel", self.cancel_many),
@@ -173,6 +175,20 @@ class RunRoutes:
         cursor = given[-1] if given else request.query_params.get("last_event_id")
         gone = self._if_asked(request, found.request)
         return await self._stream(found.request, cursor=cursor, modes=modes, headers=headers, on_gone=gone)
+
+    async def join_thread(self, request: Request) -> Response:
+        """Stream a thread, run by run, without an end."""
+        known = await self._threads.named(request, "read")
+        named = request.query_params.getlist("stream_mode")
+        if set(named) - {"run_modes", ""}:
+            raise Problem(422, 'The query parameter "stream_mode" must be "run_modes": the frames of the runs.')
+        given = request.headers.getlist("last-event-id")
+        source = ThreadStream(self._service, known.thread_id, given[-1] if given else None, self._request_of)
+        return open_stream(self._service, source)
+
+    async def _request_of(self, run: Run) -> RunRequest | None:
+        found = await self._service.off_loop(partial(self._find, run.run_id, run.thread_id))
+        return None if found is None else found.request
 
     async def join(self, request: Request) -> Response:
         """Answer with the values when a run is over."""
