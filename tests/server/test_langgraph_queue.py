@@ -239,7 +239,8 @@ def test_only_the_client_that_began_a_run_stops_it_by_leaving(path: str, journal
                 join = "stream" if path == "stream" else "join"
                 async with api.open(f"/threads/{thread}/runs/{run_id}/{join}?cancel_on_disconnect=0") as other:
                     await other.until(lambda: other.status == 200)
-                assert await api.status(thread, run_id) == "running"
+                await asyncio.gather(*api.routes.tasks)
+                assert (await journal.arun(run_id)).stop is None
             assert await api.over(thread, run_id) == "interrupted"
             assert (await journal.arun(run_id)).cause == "disconnect"
             assert (await api.texts(thread))[-1] == "ai: Wait "
@@ -247,7 +248,8 @@ def test_only_the_client_that_began_a_run_stops_it_by_leaving(path: str, journal
             async with api.open(place, "POST", json_body=body("hold")) as creator:
                 await api.until_held()
                 run_id = creator.headers["content-location"].rpartition("/")[2]
-            assert await api.status(thread, run_id) == "running"
+            await asyncio.gather(*api.routes.tasks)
+            assert (await journal.arun(run_id)).stop is None
             api.served.gate.set()
             assert await api.over(thread, run_id) == "success"
 

@@ -70,7 +70,7 @@ class RunRoutes:
         self._creation = RunCreation(threads, self.queue)
         self._readers = RunReaders(threads.service, self.queue, threads.service.cancel_after)
         self.temporary = TemporaryThreads(threads.service)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
         threads.is_waiting = self.queue.is_waiting
         threads.service.when_deleting.append(self.queue.withdraw_all)
         threads.service.when_deleted.append(self.queue.forget_all)
@@ -149,8 +149,8 @@ class RunRoutes:
 
     def _begin_to_cancel(self, run_id: str) -> None:
         task = asyncio.get_running_loop().create_task(self._cancel_quietly(run_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def _cancel_quietly(self, run_id: str) -> None:
         try:
