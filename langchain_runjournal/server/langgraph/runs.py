@@ -71,7 +71,7 @@ class RunRoutes:
         self._readers = RunReaders(threads.service, self.queue, threads.service.cancel_after)
         self.temporary = TemporaryThreads(threads.service)
         self.tasks: set[asyncio.Task[Any]] = set()
-        threads.is_waiting = self.queue.is_waiting
+        threads.is_waiting, threads.all_waiting = self.queue.is_waiting, self.queue.records.waiting
         threads.service.when_deleting.append(self.queue.withdraw_all)
         threads.service.when_deleted.append(self.queue.forget_all)
         threads.service.at_open.append(self.open)

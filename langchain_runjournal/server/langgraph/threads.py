@@ -5,7 +5,7 @@ Rule: a thread exists if it has a row, a run or a checkpoint. Each dialect, and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ class Threads:
         self.rows = ThreadRows(records_of(service.journal), self.now)
         self.is_waiting: Callable[[str], Awaitable[bool]] = _never
         """Returns whether a run of a thread waits to begin. The queue of the runs sets it."""
+        self.all_waiting: Callable[[], Collection[str]] = tuple
+        """Returns the threads on which a run waits to begin. Blocks. The queue of the runs sets it."""
         self._identities = {name: identity(graph) for name, graph in service.graphs.items()}
         self._readers: dict[str, tuple[Any, GraphThreads]] = {}
 
