@@ -1,5 +1,5 @@
 -- serves: 1
--- Records: small JSON objects beside the runs. An older release does not touch them. (002 is another change of this release.)
+-- Records: small JSON objects beside the runs. An older release does not touch them.
 
 CREATE TABLE records (
     number    bigint PRIMARY KEY, -- the version that the record had when it was made
