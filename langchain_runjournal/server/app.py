@@ -98,17 +98,18 @@ def create_app(
     attached. Mount the application under any prefix, or serve it by itself: then its lifespan settles what dead owners
     left. The journal and the checkpointers stay yours: open them before, and close them after the server has ended.
 
-    `authorize(request, action, thread_id)`: returns whether a request may "read", "start", "stop" or "delete" on a thread,
-    or "list" the threads (`thread_id` is None then), of which it sees those that it may read. It may be asynchronous, and
-    may raise an `HTTPException`, such as a 401. It is asked at each request, so also at each reconnect. Without it, the
-    application serves only its own machine. `hosts`: the names that the `Host` header of a request may have; without
-    `authorize`, by default the names of this machine. `cors`: origins whose pages may use the application.
+    `authorize(request, action, thread_id)`: returns whether a request may "read", "start", "stop", "update" or "delete"
+    on a thread, or "list" the threads (`thread_id` is None then), of which it sees those that it may read. It may be
+    asynchronous, and may raise an `HTTPException`, such as a 401. It is asked at each request, so also at each
+    reconnect. Without it, the application serves only its own machine. `hosts`: the names that the `Host` header of a
+    request may have; without `authorize`, by default the names of this machine. `cors`: origins whose pages may use the
+    application.
 
-    `dialects`: "native" and "ai-sdk"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds between two signs
-    of life, until a reader that does not read is disconnected, and until a connection ends to be opened again. `limits`:
-    see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set. `recover`: settle the runs of
-    dead owners when a reader comes upon one. `cancel_after`: seconds without a reader after which a run is stopped that a
-    client of LangGraph Server streams or waits for; by default, it runs on.
+    `dialects`: "native", "ai-sdk" and "langgraph"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds
+    between two signs of life, until a reader that does not read is disconnected, and until a connection ends to be
+    opened again. `limits`: see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set.
+    `recover`: settle the runs of dead owners when a reader comes upon one. `cancel_after`: seconds without a reader
+    after which a run is stopped that a client of LangGraph Server streams or waits for; by default, it runs on.
     """
     if not isinstance(journal, RunJournal):
         raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)

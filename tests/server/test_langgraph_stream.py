@@ -18,7 +18,7 @@ from langchain_runjournal.server.frames import Frame
 from langchain_runjournal.server.langgraph.stored_steps import StepCache
 from langchain_runjournal.server.langgraph.stream import final_values
 from tests.support.agents import PlainText, words
-from tests.support.langgraph_streams import ALL, THEIRS, Place, said, theirs
+from tests.support.langgraph_streams import ALL, THEIRS, LateWrites, Place, said, theirs
 from tests.support.models import Gate
 from tests.support.recorded_fields import FIELDS
 from tests.support.stream_graphs import ASKING, GRAPHS, HELLO, held, model, tool_loop
@@ -140,6 +140,26 @@ def test_a_live_stream_is_what_a_replay_is(journal: RunJournal, name: str) -> No
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("name", ["tool_loop", "sends", "subgraph", "asking", "asking_beside"])
+def test_what_is_stored_late_is_waited_for(journal: RunJournal, name: str) -> None:
+    """LangGraph stores what tasks have written in the background, at times after the next checkpoint or the question. A live
+    stream has it all the same; so has that of the run that answers the question."""
+
+    async def main() -> None:
+        place = Place(journal, (GRAPHS | ASKING)[name](), LateWrites())
+        run_id, (live,) = await _live(place, HELLO, 1)
+        assert live == await place.frames(run_id)
+        if name in ASKING:
+            questions = json.loads(shown(live, "values")[-1].data)["__interrupt__"]
+            resume = {one["id"]: "yes" for one in questions}
+            next_id, (live_again,) = await _live(place, Command(resume=resume), 1, command={"resume": resume})
+            forget(journal)
+            assert live_again == await place.frames(next_id, command={"resume": resume})
+            assert live == await place.frames(run_id)
+
+    asyncio.run(main())
+
+
 def test_the_state_comes_before_the_words_of_the_next_step(journal: RunJournal) -> None:
     """LangGraph stores a checkpoint while the next step is running already. The `values` with the input come before the
     first word, and those with the results of tools before the words that follow them."""
@@ -158,12 +178,12 @@ def test_the_state_comes_before_the_words_of_the_next_step(journal: RunJournal) 
     asyncio.run(main())
 
 
-def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal) -> None:
-    """A run that waits ends its stream with the question. The run that continues it begins with the state, shows what it
-    does, and changes nothing in the stream of the first."""
+def test_a_question_and_its_answer(journal: RunJournal) -> None:
+    """A run that waits ends its stream with the question. The run that continues it begins with the state, and shows what it
+    does."""
 
     async def main() -> None:
-        place = Place(journal, GRAPHS["asking"]())
+        place = Place(journal, ASKING["asking"]())
         asked, chunks = await place.run(HELLO)
         before = await place.frames(asked.run_id)
         compare(before, chunks)
@@ -176,9 +196,31 @@ def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal) -
         assert [frame.event for frame in shown(frames, "metadata", "values", "messages-tuple", "updates")] == [
             *("metadata", "values", "messages", "updates", "values")
         ]
-        for at, frame in enumerate(frames[:-1], 1):
-            assert await place.frames(answered.run_id, frame.id, command={"resume": "yes"}) == frames[at:]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal, name: str) -> None:
+    """All questions come in one frame. The run that answers them adds what its tasks have written to the same checkpoint,
+    and changes nothing in the stream of the first; both can be read from any cursor on."""
+
+    async def main() -> None:
+        place = Place(journal, ASKING[name]())
+        asked, _ = await place.run(HELLO)
+        before = await place.frames(asked.run_id)
+        questions = json.loads(shown(before, "values")[-1].data)["__interrupt__"]
+        assert len(questions) == (2 if name == "asking_beside" else 1)
+        resume = {one["id"]: "yes" for one in questions}
+        answered, _ = await place.run(Command(resume=resume))
+        forget(journal)
         assert await place.frames(asked.run_id) == before
+        frames = await place.frames(answered.run_id, command={"resume": resume})
+        updates = [name for space, body in said(frames, "updates") if not space for name in body]
+        expected = {"asking": ["ask"], "asking_inside": ["sub"], "asking_beside": ["ask", "ask_more"]}
+        assert updates == expected[name]
+        for at, frame in enumerate(frames[:-1], 1):
+            assert await place.frames(answered.run_id, frame.id, command={"resume": resume}) == frames[at:]
 
     asyncio.run(main())
 

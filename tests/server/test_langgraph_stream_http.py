@@ -110,23 +110,22 @@ def test_a_run_whose_process_has_died(journals: Journals) -> None:
 
 
 def test_the_python_client_joins(journal: RunJournal) -> None:
-    """`join_stream` of LangGraph's SDK, over a server of its own: the whole run live, and what follows a cursor."""
+    """`join_stream` of LangGraph's SDK, over a server of its own: the whole run, and what follows a cursor."""
     sdk = pytest.importorskip("langgraph_sdk", reason="comes with langgraph")
     live_server = pytest.importorskip("tests.support.live_server", reason="needs uvicorn")
-    place, has_run = Place(journal, GRAPHS["subgraph"]()), list[str]()
+    place = Place(journal, GRAPHS["subgraph"]())
 
     async def main(url: str) -> None:
-        client = sdk.get_client(url=url, api_key=None)
         run, _ = await place.run(HELLO)
-        has_run.append(run.run_id)
         frames = await place.frames(run.run_id, modes=("values", "messages-tuple"))
-        parts = [part async for part in client.runs.join_stream("t", run.run_id)]
-        expected = [(frame.event, json.loads(frame.data), frame.id) for frame in frames]
-        got = [(part.event, part.data, part.id) for part in parts]
-        assert [one[:2] for one in got] == [one[:2] for one in expected]
-        middle = frames[len(frames) // 2]
-        rest = [part async for part in client.runs.join_stream("t", run.run_id, last_event_id=middle.id)]
-        assert [(part.event, part.data) for part in rest] == [one[:2] for one in expected[len(frames) // 2 + 1 :]]
+        expected = [(frame.event, json.loads(frame.data)) for frame in frames]
+        async with sdk.get_client(url=url, api_key=None) as client:
+            parts = [part async for part in client.runs.join_stream("t", run.run_id)]
+            assert [(part.event, part.data) for part in parts] == expected
+            assert [part.id for part in parts[:-1]] == [frame.id for frame in frames[:-1]]
+            cursor = frames[len(frames) // 2].id
+            rest = [part async for part in client.runs.join_stream("t", run.run_id, last_event_id=cursor)]
+            assert [(part.event, part.data) for part in rest] == expected[len(frames) // 2 + 1 :]
 
     with live_server.served(lambda: served(place, [])) as url:
         asyncio.run(main(url))

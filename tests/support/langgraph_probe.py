@@ -30,6 +30,7 @@ class Pace:
 
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
+        """Cleared: the slow answer waits."""
         self.is_open.set()
         self.is_slow = asyncio.Event()
         """Set when the slow answer has said its first words."""

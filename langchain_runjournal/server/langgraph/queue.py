@@ -187,7 +187,7 @@ class RunQueue:
                     raise Busy(running[0].run_id)
                 await self._off_loop(lambda: self.records.put(replace(mine, is_held=False)))
                 return
-            await begin_request(self._service, request)
+            await begin_request(self._service, request, self.records)
         except BaseException as exc:
             await self._off_loop(partial(self.records.drop, mine))
             if isinstance(exc, ThreadBusy):
@@ -266,7 +266,7 @@ class RunQueue:
         if running and not await self._is_abandoned(running[0], wake):
             return
         try:
-            await begin_request(self._service, request)
+            await begin_request(self._service, request, self.records)
         except ThreadBusy as exc:
             await self._is_abandoned(await self._journal.arun(exc.run_id), wake)
             return
@@ -287,7 +287,7 @@ class RunQueue:
             await self._stop(run, "stop", rollback=request is None)
 
     async def _is_abandoned(self, run: Run, wake: asyncio.Event) -> bool:
-        """Wait until a run is over, or something has changed in the queue. Return whether nobody works on the run."""
+        """Wait until a run is over, or something has changed in the queue. Return whether the run is abandoned."""
         over: asyncio.Task[Run] = self._task(run_async(stop.until_over(self._journal, run.run_id, None)))
         woken = self._task(wake.wait())
         try:
@@ -316,7 +316,8 @@ class RunQueue:
             return
         graph = graph_named_by(self._service, run)
         if graph is not None:
-            await roll_back(self._service, graph, run)
+            request = await self._off_loop(lambda: self.records.request(run.run_id))
+            await roll_back(self._service, graph, run, None if request is None else request.before)
         await self._off_loop(lambda: self.records.take(entry))
 
     # --- small parts --------------------------------------------------------------------------------------------------

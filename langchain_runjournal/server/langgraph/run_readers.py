@@ -1,4 +1,4 @@
-"""The readers of runs, for `create_app(cancel_after=...)`: a run that nobody reads any more is stopped.
+"""The readers of runs, for `create_app(cancel_after=...)`: a run without readers is stopped.
 
 Some clients only close their connection when the user presses Stop. To a server, that is the same as a network that was
 lost, so a run gets some seconds in which its reader may come back, to this worker or to another one.

@@ -76,6 +76,10 @@ class RunRecords:
         """Return the entries of a thread, or of all threads, by number."""
         return [_entry(one) for one in self._records.list(QUEUE, group=thread_id)]
 
+    def waiting(self) -> set[str]:
+        """Return the threads on which a run waits to begin."""
+        return {entry.thread_id for entry in self.entries(None) if entry.job == "begin"}
+
     def add(self, job: Job, request: RunRequest, owner: str, *, is_held: bool = False) -> Entry | None:
         """Store an entry; None if there is one."""
         key = key_of(job, request.run_id)

@@ -6,8 +6,9 @@ in the order of the answer, and for a bounded number of them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...events import Run
@@ -25,6 +26,8 @@ _RUNS: Final = 5_000
 _ASKED: Final = 1_000
 """How many threads are looked at, at least if there are so many, so that the total is right for most applications."""
 _MOST_ASKED: Final = 10_000
+_AT_ONCE: Final = 20
+"""How many states are read at the same time."""
 _SORT: Final[Mapping[str, Callable[[KnownThread], Any]]] = {
     "created_at": lambda one: one.created_at,
     "updated_at": lambda one: one.updated_at,
@@ -80,13 +83,17 @@ class ThreadSearch:
         limit, offset = number_in(body, "limit", 10, least=1, most=MOST), number_in(body, "offset", 0)
         key = one_in(body, "sort_by", tuple(_SORT), "created_at")
         falling = one_in(body, "sort_order", ("asc", "desc"), "desc") == "desc"
-        shown: list[dict[str, Any]] = []
+        shown: list[tuple[KnownThread, dict[str, Any] | None]] = []
         total = 0
-        async for known, values in self._matching(request, wanted, key, falling, offset + limit):
+        async for one in self._matching(request, wanted, key, falling, offset + limit):
             if offset <= total < offset + limit:
-                shown.append(selected(await self._json(known, names, values), names))
+                shown.append(one)
             total += 1
-        return Page(threads=shown, total=total, following=offset + limit if total > offset + limit else None)
+        found: list[dict[str, Any]] = []
+        for at in range(0, len(shown), _AT_ONCE):
+            found += await asyncio.gather(*(self._json(known, names, json) for known, json in shown[at : at + _AT_ONCE]))
+        following = offset + limit if total > offset + limit else None
+        return Page(threads=[selected(one, names) for one in found], total=total, following=following)
 
     async def count(self, request: Request, body: Mapping[str, Any]) -> int:
         """Return how many threads match. Raise a `Problem`."""
@@ -107,8 +114,6 @@ class ThreadSearch:
     ) -> AsyncGenerator[tuple[KnownThread, dict[str, Any] | None], None]:
         """Yield the threads that match and that the request may read, in order; with their JSON, if it was needed."""
         known = [one for one in await self._threads.service.off_loop(self._all) if _is_wanted(one, wanted)]
-        if wanted.status is not None or key == "status":
-            known = [await self._with_queue(one) for one in known]
         known = [one for one in known if wanted.status in (None, one.status)]
         known.sort(key=lambda one: (_SORT[key](one), one.thread_id), reverse=falling)
         found = 0
@@ -118,18 +123,12 @@ class ThreadSearch:
             if not await self._threads.service.access.may(request, "read", one.thread_id):
                 continue
             values: dict[str, Any] | None = None
-            one = await self._with_queue(one)
             if wanted.values:
                 values = await self._threads.json(one)
                 if not contains(values["values"], values_json(wanted.values)):
                     continue
             found += 1
             yield one, values
-
-    async def _with_queue(self, known: KnownThread) -> KnownThread:
-        if known.is_waiting:
-            return known
-        return replace(known, is_waiting=await self._threads.is_waiting(known.thread_id))
 
     def _all(self) -> list[KnownThread]:
         """Return all threads that clients of LangGraph Server can name. Blocks."""
@@ -144,7 +143,8 @@ class ThreadSearch:
             for thread_id in rows.keys() - newest.keys():
                 for run in threads.journal.runs(thread_id, None, 1):
                     newest[thread_id] = run
-        return [threads.known(one, rows.get(one), newest.get(one), False) for one in rows.keys() | newest.keys()]
+        waiting, ids = threads.all_waiting(), rows.keys() | newest.keys()
+        return [threads.known(one, rows.get(one), newest.get(one), one in waiting) for one in ids]
 
 
 def _is_wanted(known: KnownThread, wanted: Wanted) -> bool:

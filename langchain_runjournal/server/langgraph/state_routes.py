@@ -80,7 +80,7 @@ class StateRoutes:
     async def _answer(self, known: KnownThread, place: Mapping[str, str], asked: Mapping[str, Any]) -> Response:
         subgraphs, names = flag_in(asked, "subgraphs"), select_in(asked, STATE_FIELDS)
         found = await self._find(known, place, subgraphs=subgraphs)
-        return JSONResponse(selected(empty_state() if found is None else state_json(found), names), headers=_NO_STORE)
+        return JSONResponse(selected(empty_state() if found is None else _json(known, found), names), headers=_NO_STORE)
 
     async def _find(self, known: KnownThread, place: Mapping[str, str], *, subgraphs: bool = False) -> StateSnapshot | None:
         """Return the state at a place. None if the thread has none; raise a `Problem` if it lacks the checkpoint."""
@@ -142,10 +142,18 @@ class StateRoutes:
         found: list[dict[str, Any]] = []
         async for state in graph.aget_state_history(config, **about):
             if contains(values_json(state.metadata), wanted):
-                found.append(selected(state_json(state), names))
+                found.append(selected(_json(known, state), names))
             if len(found) >= limit:
                 break
         return JSONResponse(found, headers=_NO_STORE)
+
+
+def _json(known: KnownThread, state: StateSnapshot) -> dict[str, Any]:
+    """Return a state with the ids that LangGraph Server has in its metadata. LangGraph leaves out that of the thread."""
+    found = state_json(state)
+    about = {name: known.metadata[name] for name in ("graph_id", "assistant_id") if name in known.metadata}
+    metadata = {**about, "thread_id": known.thread_id, **(found["metadata"] or {})}
+    return {**found, "metadata": metadata if found["checkpoint"] is not None else None}
 
 
 def _query(request: Request) -> dict[str, Any]:

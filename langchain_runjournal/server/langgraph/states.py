@@ -31,7 +31,7 @@ STATE_FIELDS: Final = (
 
 
 def state_json(snapshot: StateSnapshot) -> dict[str, Any]:
-    """Return a state with all that clients read of one; that of an empty thread if there is no checkpoint."""
+    """Return a state with all that clients read of one; that of an empty thread without a checkpoint."""
     if not has_checkpoint(snapshot):
         return empty_state()
     here, parent = checkpoint_json(snapshot.config), checkpoint_json(snapshot.parent_config)
@@ -50,7 +50,7 @@ def state_json(snapshot: StateSnapshot) -> dict[str, Any]:
 
 
 def empty_state() -> dict[str, Any]:
-    """Return the state of a thread that has no checkpoint."""
+    """Return the state of a thread without any checkpoint."""
     return {**dict.fromkeys(STATE_FIELDS), "values": {}, "next": [], "tasks": [], "interrupts": []}
 
 

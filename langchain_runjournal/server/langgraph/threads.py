@@ -5,7 +5,7 @@ Rule: a thread exists if it has a row, a run or a checkpoint. Each dialect, and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ from .asked import uuid_of
 from .assistant_ids import assistant_id_of, graph_of_assistant
 from .plain import values_json
 from .states import has_checkpoint, interrupts_json
-from .thread_rows import ThreadRow, ThreadRows
-from .thread_status import KnownThread, thread_json
+from .thread_rows import ThreadRows
+from .thread_status import KnownThread, ThreadRow, thread_json
 
 if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
@@ -52,6 +52,8 @@ class Threads:
         self.rows = ThreadRows(records_of(service.journal), self.now)
         self.is_waiting: Callable[[str], Awaitable[bool]] = _never
         """Returns whether a run of a thread waits to begin. The queue of the runs sets it."""
+        self.all_waiting: Callable[[], Collection[str]] = tuple
+        """Returns the threads on which a run waits to begin. Blocks. The queue of the runs sets it."""
         self._identities = {name: identity(graph) for name, graph in service.graphs.items()}
         self._readers: dict[str, tuple[Any, GraphThreads]] = {}
 
@@ -67,7 +69,7 @@ class Threads:
         return found
 
     async def find(self, thread_id: str) -> KnownThread | None:
-        """Return a thread, whoever may see it; None if it does not exist."""
+        """Return a thread, without asking who may see it; None if it does not exist."""
         row, newest = await self.service.off_loop(partial(self._read, thread_id))
         if row is None and newest is None and not await self._has_checkpoint(thread_id):
             return None
