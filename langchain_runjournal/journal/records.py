@@ -26,6 +26,8 @@ logger = logging.getLogger("langchain_runjournal")
 
 LARGEST: Final = 1 << 20
 """Bytes of a value as JSON: 1 MiB."""
+LONGEST: Final = 200
+"""Characters of the name of a space, a key or a group: an index of Postgres takes no longer ones."""
 _ENCODED = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _VERBS: Final = ("put_record", "record", "records")
 
@@ -65,7 +67,7 @@ class Records:
         """
         names = _names(space, key)
         if group is not None:
-            _arguments.text("group", group)
+            _name("group", group)
         _arguments.count("version", version)
         text = None if value is None else _text(f"the value of record {key!r}", value)
         done = self._store().put_record(*names, text, version=version, group=group)
@@ -85,13 +87,12 @@ class Records:
 
         A damaged record is logged and left out.
         """
-        _arguments.text("space", space)
+        _name("space", space)
         if group is not None:
-            _arguments.text("group", group)
-        _arguments.count("after", after)
-        _arguments.count("limit", limit)
+            _name("group", group)
+        limit = _arguments.count("limit", limit)
         found = []
-        for one in self._store().records(space, group=group, after=after, limit=limit):
+        for one in self._store().records(space, group=group, after=_arguments.count("after", after) or 0, limit=limit):
             try:
                 found.append(self._read(one))
             except StoreCorrupt as exc:
@@ -125,7 +126,13 @@ def records_of(journal: RunJournal) -> Records:
 
 
 def _names(space: str, key: str) -> tuple[str, str]:
-    return _arguments.text("space", space), _arguments.text("key", key)
+    return _name("space", space), _name("key", key)
+
+
+def _name(name: str, value: str) -> str:
+    if len(_arguments.text(name, value)) > LONGEST:
+        raise InvalidArgument(name=name, expected=f"at most {LONGEST} characters", value=value)
+    return value
 
 
 def _text(name: str, value: Mapping[str, Any]) -> str:

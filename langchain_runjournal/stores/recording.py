@@ -8,7 +8,7 @@ __all__ = ["Recording", "StoredRecord"]
 
 
 class StoredRecord(NamedTuple):
-    """A record, as a store keeps it. Its names are non-empty text that UTF-8 can encode."""
+    """A record, as a store keeps it. Its names are text of 1 to 200 characters that UTF-8 can encode."""
 
     space: str
     key: str
@@ -16,7 +16,7 @@ class StoredRecord(NamedTuple):
     group: str | None
     """What `Recording.records` may look for, such as a thread; None for a record of no group."""
     text: str
-    """JSON, which UTF-8 can encode, without a zero byte."""
+    """JSON that UTF-8 can encode, without a zero byte, of at most 1 MiB."""
     version: int
     """The number of the write that made it what it is. No other write of the store has it, so a record that was deleted and
     made anew has another version."""
@@ -25,7 +25,7 @@ class StoredRecord(NamedTuple):
 
 
 class Recording(Protocol):
-    """Further methods of a store that keeps records. Without them, `journal.records` raises `StoreUnusable`.
+    """Further methods of a store that keeps records. Without them, `Records` raises `StoreUnusable` when it is used.
 
     A record belongs to no run, and is deleted only by `put_record`. A write of a record need not wake who listens.
     """

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.server.langgraph.queue_plan import Drop, Entry, Wait, Work, next_step
 from tests.support.asgi import PATIENCE
 from tests.support.langgraph_api import Api, an_api, an_id, body
+from tests.support.started_agent import needs_311
 
 
 def humans(texts: list[str]) -> list[str]:
@@ -235,7 +239,8 @@ def test_only_the_client_that_began_a_run_stops_it_by_leaving(path: str, journal
                 join = "stream" if path == "stream" else "join"
                 async with api.open(f"/threads/{thread}/runs/{run_id}/{join}?cancel_on_disconnect=0") as other:
                     await other.until(lambda: other.status == 200)
-                assert await api.status(thread, run_id) == "running"
+                await asyncio.gather(*api.routes.tasks)
+                assert (await journal.arun(run_id)).stop is None
             assert await api.over(thread, run_id) == "interrupted"
             assert (await journal.arun(run_id)).cause == "disconnect"
             assert (await api.texts(thread))[-1] == "ai: Wait "
@@ -243,7 +248,8 @@ def test_only_the_client_that_began_a_run_stops_it_by_leaving(path: str, journal
             async with api.open(place, "POST", json_body=body("hold")) as creator:
                 await api.until_held()
                 run_id = creator.headers["content-location"].rpartition("/")[2]
-            assert await api.status(thread, run_id) == "running"
+            await asyncio.gather(*api.routes.tasks)
+            assert (await journal.arun(run_id)).stop is None
             api.served.gate.set()
             assert await api.over(thread, run_id) == "success"
 
@@ -307,3 +313,49 @@ def test_what_comes_next_in_a_queue() -> None:
     held = entry(1, is_held=True)
     assert next_step([held, second], "me", {"1"}, 0.0) == Wait(None)
     assert next_step([held, second], "me", (), 0.0) == Drop(held)
+
+
+# --- rollbacks ------------------------------------------------------------------------------------------------------------
+
+
+def two_questions(gate: asyncio.Event, held: asyncio.Event, saver: Any) -> Any:
+    """A graph whose node asks two questions, and holds its answer."""
+
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        first, second = interrupt("first"), interrupt("second")
+        held.set()
+        await gate.wait()
+        return {"messages": [("ai", f"answers {first!r} {second!r}")]}
+
+    return StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile(checkpointer=saver, name="agent")
+
+
+@needs_311
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_an_answer_is_rolled_back(kind: str, journal: RunJournal, tmp_path: Path) -> None:
+    """The run wrote beside the checkpoint of the question: the same question is open again, and no other one."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            saver: Any = InMemorySaver()
+            if kind == "sqlite":
+                saver = await stack.enter_async_context(AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.db")))
+            gate, held = asyncio.Event(), asyncio.Event()
+            graph = two_questions(gate, held, saver)
+            api = await stack.enter_async_context(an_api(journal, graphs=graph))
+            thread = await api.thread()
+            await api.post(f"/threads/{thread}/runs/wait", body("go"))
+            await api.post(f"/threads/{thread}/runs/wait", body(command={"resume": "A"}))
+            before, checkpoints = (await api.get(f"/threads/{thread}/state")).json, await api.checkpoints(thread)
+            assert [one["value"] for one in before["interrupts"]] == ["second"]
+            run_id = await api.run_of(thread, body(command={"resume": "wrong"}))
+            await asyncio.wait_for(held.wait(), PATIENCE)
+            assert (await api.cancel(thread, run_id, "?wait=1&action=rollback")).status == 200
+            after = (await api.get(f"/threads/{thread}/state")).json
+            assert await api.checkpoints(thread) == checkpoints
+            assert (after["next"], after["tasks"], after["values"]) == (before["next"], before["tasks"], before["values"])
+            gate.set()
+            done = await api.post(f"/threads/{thread}/runs/wait", body(command={"resume": "B"}))
+            assert done.json["messages"][-1]["content"] == "answers 'A' 'B'"
+
+    asyncio.run(main())

@@ -18,9 +18,10 @@ from langchain_runjournal.server.frames import Frame
 from langchain_runjournal.server.langgraph.stored_steps import StepCache
 from langchain_runjournal.server.langgraph.stream import final_values
 from tests.support.agents import PlainText, words
-from tests.support.langgraph_streams import ALL, THEIRS, Place, said, theirs
-from tests.support.models import ChatTokens, Gate
-from tests.support.stream_graphs import GRAPHS, HELLO, answers, model, tool_loop
+from tests.support.langgraph_streams import ALL, THEIRS, LateWrites, Place, said, theirs
+from tests.support.models import Gate
+from tests.support.recorded_fields import FIELDS
+from tests.support.stream_graphs import ASKING, GRAPHS, HELLO, held, model, tool_loop
 
 SERVERS = {"graph_id", "assistant_id", "run_id", "checkpoint", "parent_checkpoint"}
 """What a server adds to what LangGraph streams."""
@@ -124,17 +125,37 @@ async def _live(place: Place, given: Any, count: int = 2, **asked: Any) -> tuple
     return handle.run_id, list(await asyncio.gather(*readers))
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [*GRAPHS, *ASKING])
 def test_a_live_stream_is_what_a_replay_is(journal: RunJournal, name: str) -> None:
     """Readers that follow the run while it is running get, byte for byte, what a reader gets afterwards."""
 
     async def main() -> None:
-        place = Place(journal, GRAPHS[name]())
+        place = Place(journal, (GRAPHS | ASKING)[name]())
         run_id, (first, second) = await _live(place, HELLO)
         warm = await place.frames(run_id)
         forget(journal)
         assert first == second == warm == await place.frames(run_id)
         assert first[-1].event == "end"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["tool_loop", "sends", "subgraph", "asking", "asking_beside"])
+def test_what_is_stored_late_is_waited_for(journal: RunJournal, name: str) -> None:
+    """LangGraph stores what tasks have written in the background, at times after the next checkpoint or the question. A live
+    stream has it all the same; so has that of the run that answers the question."""
+
+    async def main() -> None:
+        place = Place(journal, (GRAPHS | ASKING)[name](), LateWrites())
+        run_id, (live,) = await _live(place, HELLO, 1)
+        assert live == await place.frames(run_id)
+        if name in ASKING:
+            questions = json.loads(shown(live, "values")[-1].data)["__interrupt__"]
+            resume = {one["id"]: "yes" for one in questions}
+            next_id, (live_again,) = await _live(place, Command(resume=resume), 1, command={"resume": resume})
+            forget(journal)
+            assert live_again == await place.frames(next_id, command={"resume": resume})
+            assert live == await place.frames(run_id)
 
     asyncio.run(main())
 
@@ -157,12 +178,12 @@ def test_the_state_comes_before_the_words_of_the_next_step(journal: RunJournal) 
     asyncio.run(main())
 
 
-def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal) -> None:
-    """A run that waits ends its stream with the question. The run that continues it begins with the state, shows what it
-    does, and changes nothing in the stream of the first."""
+def test_a_question_and_its_answer(journal: RunJournal) -> None:
+    """A run that waits ends its stream with the question. The run that continues it begins with the state, and shows what it
+    does."""
 
     async def main() -> None:
-        place = Place(journal, GRAPHS["asking"]())
+        place = Place(journal, ASKING["asking"]())
         asked, chunks = await place.run(HELLO)
         before = await place.frames(asked.run_id)
         compare(before, chunks)
@@ -175,9 +196,31 @@ def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal) -
         assert [frame.event for frame in shown(frames, "metadata", "values", "messages-tuple", "updates")] == [
             *("metadata", "values", "messages", "updates", "values")
         ]
-        for at, frame in enumerate(frames[:-1], 1):
-            assert await place.frames(answered.run_id, frame.id, command={"resume": "yes"}) == frames[at:]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_question_stays_what_it_was_when_it_is_answered(journal: RunJournal, name: str) -> None:
+    """All questions come in one frame. The run that answers them adds what its tasks have written to the same checkpoint,
+    and changes nothing in the stream of the first; both can be read from any cursor on."""
+
+    async def main() -> None:
+        place = Place(journal, ASKING[name]())
+        asked, _ = await place.run(HELLO)
+        before = await place.frames(asked.run_id)
+        questions = json.loads(shown(before, "values")[-1].data)["__interrupt__"]
+        assert len(questions) == (2 if name == "asking_beside" else 1)
+        resume = {one["id"]: "yes" for one in questions}
+        answered, _ = await place.run(Command(resume=resume))
+        forget(journal)
         assert await place.frames(asked.run_id) == before
+        frames = await place.frames(answered.run_id, command={"resume": resume})
+        updates = [name for space, body in said(frames, "updates") if not space for name in body]
+        expected = {"asking": ["ask"], "asking_inside": ["sub"], "asking_beside": ["ask", "ask_more"]}
+        assert updates == expected[name]
+        for at, frame in enumerate(frames[:-1], 1):
+            assert await place.frames(answered.run_id, frame.id, command={"resume": resume}) == frames[at:]
 
     asyncio.run(main())
 
@@ -198,13 +241,6 @@ def test_a_run_that_stops_at_a_node_shows_what_it_did(journal: RunJournal, stop:
     asyncio.run(main())
 
 
-def _held(gate: Gate) -> Any:
-    graph = StateGraph(MessagesState)
-    graph.add_node("agent", answers(ChatTokens(gate=gate)))
-    graph.add_edge(START, "agent")
-    return graph
-
-
 async def _until_words(frames: AsyncIterator[Sequence[Frame]], count: int) -> list[Frame]:
     found: list[Frame] = []
     async for batch in frames:
@@ -220,7 +256,7 @@ def test_a_stopped_answer_is_in_the_last_values(journal: RunJournal) -> None:
 
     async def main() -> None:
         gate = Gate(3)
-        place = Place(journal, _held(gate))
+        place = Place(journal, held(gate))
         handle = await place.begin(HELLO)
         batches = place.stream(handle.run_id).batches()
         found = await _until_words(batches, 3)
@@ -404,6 +440,56 @@ def test_a_cursor_that_cannot_be_used_leads_to_everything(journal: RunJournal, c
         place = Place(journal, tool_loop())
         run, _ = await place.run(HELLO)
         assert await place.frames(run.run_id, cursor) == await place.frames(run.run_id)
+
+    asyncio.run(main())
+
+
+def fields_of(value: Any, path: str = "") -> set[str]:
+    """Return the paths of the fields of a frame, without what an application puts in."""
+    found: set[str] = set()
+    if isinstance(value, list):
+        return found.union(*(fields_of(one, f"{path}[]") for one in value))
+    for key, one in value.items() if isinstance(value, dict) else ():
+        found.add(f"{path}.{key}")
+        found |= set() if key in APPLICATION else fields_of(one, f"{path}.{key}")
+    return found
+
+
+APPLICATION = {"messages", "values", "input", "result", "args", "value", "checkpoint_map"}
+APPLICATION |= {"usage_metadata", "response_metadata", "additional_kwargs"}
+PROMPT = {"events on_chat_model_end": {".data.input"}}
+"""Not kept with the words of a call: the prompt."""
+
+
+def test_recorded_frames_have_no_field_that_ours_lack(journal: RunJournal) -> None:
+    """Each field of the frames that were recorded from the reference server is in ours."""
+
+    def by_event(frame: Frame) -> dict[str, Any]:
+        event, body = str(frame.event).partition("|")[0], json.loads(frame.data)
+        match event:
+            case "messages":
+                return {f"messages {body[0]['type']}": body[0], "messages meta": body[1]}
+            case "messages/metadata":
+                return {event: next(iter(body.values()))}
+            case "events":
+                return {f"events {body['event']}": body}
+            case "tasks":
+                return {f"tasks {'end' if 'result' in body else 'start'}": body}
+            case "debug":
+                return {f"debug {body['type']}": body}
+        return {event: body}
+
+    async def main() -> None:
+        found: dict[str, set[str]] = {}
+        for name in ("tool_loop", "subgraph", "failing", "asking"):
+            place = Place(journal, (GRAPHS | ASKING)[name]())
+            run, _ = await place.run({"messages": [HumanMessage("hello", id=name)]})
+            for frame in await place.frames(run.run_id):
+                for key, body in by_event(frame).items():
+                    found.setdefault(key, set()).update(fields_of(body))
+        for key, recorded in FIELDS.items():
+            wanted = {path if path.startswith("[]") else f".{path}" for path in recorded.split()}
+            assert wanted - found[key] <= PROMPT.get(key, set()), key
 
     asyncio.run(main())
 

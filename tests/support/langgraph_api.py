@@ -22,11 +22,8 @@ class Api:
         self.served = Served(journal, **options)
         self.app = self.served.app
         self.journal = journal
-        self.queue = next(part.queue for part in self._parts() if hasattr(part, "queue"))
-
-    def _parts(self) -> list[Any]:
-        routes = self.app.state.service.at_open[0].__self__
-        return [routes]
+        self.routes = self.app.state.service.at_open[0].__self__
+        self.queue = self.routes.queue
 
     async def get(self, path: str, **about: Any) -> Reader:
         return await fetch(self.app, f"/langgraph{path}", **about)
@@ -44,7 +41,11 @@ class Api:
 
     async def run(self, thread: str, text: str, **more: Any) -> str:
         """Create a run, and return its id."""
-        reader = await self.post(f"/threads/{thread}/runs", body(text, **more))
+        return await self.run_of(thread, body(text, **more))
+
+    async def run_of(self, thread: str, asked: dict[str, Any]) -> str:
+        """Create a run by its whole body, and return its id."""
+        reader = await self.post(f"/threads/{thread}/runs", asked)
         assert reader.status == 200, reader.received
         return str(reader.json["run_id"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,6 +23,16 @@ from langchain_runjournal.server.transport import Timing
 
 ALL = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "messages", "events")
 THEIRS = ("values", "updates", "messages", "custom", "tasks", "checkpoints", "debug")
+
+
+class LateWrites(InMemorySaver):
+    """A saver that stores what tasks have written long after the checkpoint that follows them."""
+
+    async def aput_writes(self, *given: Any, **options: Any) -> None:
+        """Store the writes of a task, later."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+        await super().aput_writes(*given, **options)
 
 
 @dataclass
@@ -49,9 +60,14 @@ class Place:
     journal: RunJournal
     builder: Any
     saver: Any = field(default_factory=InMemorySaver)
+    name: str | None = None
 
     def __post_init__(self) -> None:
-        compiled = self.builder.compile(checkpointer=self.saver) if hasattr(self.builder, "compile") else self.builder
+        compiled = (
+            self.builder.compile(checkpointer=self.saver, name=self.name)
+            if hasattr(self.builder, "compile")
+            else self.builder
+        )
         access, timing = Access(authorize=None, hosts=None), Timing(heartbeat=0.05)
         self.service = Service({"g": compiled}, self.journal, access, limits=Limits(), timing=timing)
         self.graph = self.service.graphs["g"]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.callbacks.manager import adispatch_custom_event
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
@@ -17,6 +18,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, StreamWriter, interrupt
 
 from tests.support.agents import Scripted, asks, words
+from tests.support.models import ChatTokens, Gate
 
 HELLO = {"messages": [HumanMessage("hello", id="h1")]}
 
@@ -26,7 +28,7 @@ def model(*scripts: list[Any]) -> Scripted:
     return Scripted(scripts=list(scripts))
 
 
-def answers(one: Scripted) -> Callable[..., Any]:
+def answers(one: BaseChatModel) -> Callable[..., Any]:
     """Return a node that calls a model by `ainvoke`."""
 
     async def node(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
@@ -190,6 +192,14 @@ def narrow() -> Any:
     return graph
 
 
+def held(gate: Gate) -> Any:
+    """A model that waits at a gate in the middle of its answer."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("agent", answers(ChatTokens(gate=gate)))
+    graph.add_edge(START, "agent")
+    return graph
+
+
 def asking() -> Any:
     """A question to a human, after words of a model."""
 
@@ -202,6 +212,35 @@ def asking() -> Any:
     graph.add_node("ask", ask)
     graph.add_edge(START, "agent")
     graph.add_edge("agent", "ask")
+    return graph
+
+
+def asking_inside() -> Any:
+    """A question in a graph inside of another one."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("sub", asking().compile())
+    graph.add_edge(START, "sub")
+    return graph
+
+
+def asking_beside() -> Any:
+    """Two questions, beside a task that ends."""
+
+    def ask(state: Fan) -> dict[str, Any]:
+        return {"seen": [interrupt("first?")]}
+
+    def ask_more(state: Fan) -> dict[str, Any]:
+        return {"seen": [interrupt("second?")]}
+
+    async def say(state: Fan, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [await model(words("Beside", " it")).ainvoke(state["messages"], config)]}
+
+    graph = StateGraph(Fan)
+    graph.add_node("say", say)
+    graph.add_node("ask", ask)
+    graph.add_node("ask_more", ask_more)
+    for name in ("say", "ask", "ask_more"):
+        graph.add_edge(START, name)
     return graph
 
 
@@ -229,7 +268,7 @@ def reporting() -> Any:
     return graph
 
 
+ASKING: dict[str, Callable[[], Any]] = {one.__name__: one for one in (asking, asking_inside, asking_beside)}
 GRAPHS: dict[str, Callable[[], Any]] = {
-    one.__name__: one
-    for one in (tool_loop, fan_out, sends, router, subgraph, called_graph, narrow, asking, failing, reporting)
+    one.__name__: one for one in (tool_loop, fan_out, sends, router, subgraph, called_graph, narrow, failing, reporting)
 }

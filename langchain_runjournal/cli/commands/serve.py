@@ -50,7 +50,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
     "--cancel-after",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop a run that a client of LangGraph Server began, if nobody reads it for so long. Default: never.",
+    help="Stop a run that a client of LangGraph Server began, if it has no reader for so long. Default: never.",
 )
 @option("--open", is_flag=True, help="Open the page in the browser.")
 @common

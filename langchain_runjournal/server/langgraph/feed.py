@@ -127,7 +127,14 @@ class RunStream:
                         return
                 if not events:
                     yield ()
-                    await self._owner.look(run.run_id, is_paused=False)
+                    await self._look_for_owner(run.run_id)
+
+    async def _look_for_owner(self, run_id: str) -> None:
+        """Look whether the owner of the run is dead. Say so again with each second look: a recovery may have failed."""
+        if self._owner.is_gone:
+            self._owner = OwnerWatch(self._journal, self._tick)
+        else:
+            await self._owner.look(run_id, is_paused=False)
 
 
 class _Frames:

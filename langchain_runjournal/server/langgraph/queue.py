@@ -19,11 +19,10 @@ from ...common.twins import run_async
 from ...errors import JournalClosed, RunAbandoned, RunNotFound, StopTimeout, StoreClosed, ThreadBusy
 from ...events import Cause, Run, RunStatus
 from ...journal import stop
-from ...journal.core import core_of
-from ...journal.records import records_of
 from .queue_plan import Drop, Entry, Wait, Work, before, next_step
+from .queue_records import QueueRecords
 from .rollback import roll_back
-from .run_records import RunRecords, key_of
+from .run_records import key_of
 from .run_requests import RunRequest
 from .run_start import StartRefused, begin_request
 from .run_views import graph_named_by, request_of
@@ -55,7 +54,7 @@ class RunQueue:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._journal = service.journal
-        self.records = RunRecords(records_of(service.journal))
+        self.records = QueueRecords(service.journal)
         self._holding: set[str] = set()
         """The keys of the entries that requests of this process hold."""
         self._workers: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
@@ -71,7 +70,7 @@ class RunQueue:
         Raise `Busy` if the request asks for that, and `StartRefused` if it must begin at once and cannot.
         """
         if request.multitask == "enqueue":
-            await self._off_loop(lambda: self._store(request, is_held=False))
+            await self._off_loop(lambda: self.records.store_in_queue(request, is_held=False))
             self.look_at(request.thread_id)
             return
         alone = self._begin_alone if request.multitask == "reject" else self._replace_others
@@ -85,7 +84,7 @@ class RunQueue:
         try:
             while True:
                 news.clear()
-                run, is_pending = await self._off_loop(lambda: self._find(run_id))
+                run, is_pending = await self._off_loop(lambda: self.records.find(run_id))
                 if run is not None or not is_pending:
                     return run
                 with suppress(asyncio.TimeoutError):
@@ -98,7 +97,7 @@ class RunQueue:
 
     async def cancel(self, run_id: str, *, cause: Cause = "stop", rollback: bool = False) -> bool:
         """Ask a run to stop, or withdraw it if it has not begun. Return False if it is over, or unknown."""
-        entry = await self._off_loop(lambda: self._withdraw(run_id, rollback))
+        entry = await self._off_loop(lambda: self.records.withdraw(run_id, rollback))
         if entry is not None:
             self._news(run_id)
             self.look_at(entry.thread_id)
@@ -129,7 +128,7 @@ class RunQueue:
     async def withdraw_all(self, thread_id: str) -> None:
         """Withdraw all runs of a thread that have not begun: the thread is about to be deleted."""
         for entry in await self._off_loop(lambda: self.records.entries(thread_id)):
-            await self._off_loop(partial(self._withdraw, entry.run_id, False))
+            await self._off_loop(partial(self.records.withdraw, entry.run_id, False))
             self._news(entry.run_id)
 
     async def forget_all(self, thread_id: str) -> None:
@@ -177,7 +176,7 @@ class RunQueue:
 
     async def _begin_alone(self, request: RunRequest) -> None:
         """Begin a run at once, or not at all."""
-        mine, entries = await self._off_loop(lambda: self._store(request, is_held=True))
+        mine, entries = await self._off_loop(lambda: self.records.store_in_queue(request, is_held=True))
         try:
             others = [one for one in entries if one.number < mine.number or one.job == "rollback"]
             if others:
@@ -188,9 +187,9 @@ class RunQueue:
                     raise Busy(running[0].run_id)
                 await self._off_loop(lambda: self.records.put(replace(mine, is_held=False)))
                 return
-            await begin_request(self._service, request)
+            await begin_request(self._service, request, self.records)
         except BaseException as exc:
-            await self._off_loop(partial(self._drop, mine))
+            await self._off_loop(partial(self.records.drop, mine))
             if isinstance(exc, ThreadBusy):
                 raise Busy(exc.run_id) from None
             raise
@@ -199,7 +198,7 @@ class RunQueue:
     async def _replace_others(self, request: RunRequest) -> None:
         """Stop the run that is running, and withdraw those that wait, in favour of a new one."""
         rollback = request.multitask == "rollback"
-        mine, entries = await self._off_loop(lambda: self._store(request, is_held=True))
+        mine, entries = await self._off_loop(lambda: self.records.store_in_queue(request, is_held=True))
         try:
             for one in before(entries, mine.number):
                 await self.cancel(one.run_id, cause="superseded", rollback=rollback)
@@ -219,13 +218,13 @@ class RunQueue:
         if rollback:
             # First the entry: no run may begin between the end of this one and its rollback.
             about = request_of(self._service, run)
-            await self._off_loop(lambda: self._note_rollback(run_id, about, time.time()))
+            await self._off_loop(lambda: self.records.note_rollback(run_id, about, time.time()))
         try:
             run = await self._journal.astop(run_id, cause)
         except RunNotFound:
             return False
         if run.stop is None and rollback:
-            await self._off_loop(lambda: self._forget_rollback(run_id, about))
+            await self._off_loop(lambda: self.records.forget_rollback(run_id, about))
         self.look_at(str(run.thread_id))
         return run.stop is not None
 
@@ -235,7 +234,7 @@ class RunQueue:
         while True:
             wake.clear()
             try:
-                entries, may_die = await self._off_loop(lambda: self._entries(thread_id))
+                entries, may_die = await self._off_loop(lambda: self.records.adopt(thread_id))
                 match next_step(entries, self._journal.owner_id, self._holding, time.time()):
                     case None:
                         if not may_die and not wake.is_set():
@@ -244,7 +243,7 @@ class RunQueue:
                     case Wait(until):
                         await _pause(wake, LOOK_EVERY if until is None else min(until - time.time(), _LONGEST))
                     case Drop(entry):
-                        await self._off_loop(partial(self._drop, entry))
+                        await self._off_loop(partial(self.records.drop, entry))
                     case Work(entry):
                         await (self._begin if entry.job == "begin" else self._roll_back)(entry, wake)
             except (JournalClosed, StoreClosed):
@@ -267,7 +266,7 @@ class RunQueue:
         if running and not await self._is_abandoned(running[0], wake):
             return
         try:
-            await begin_request(self._service, request)
+            await begin_request(self._service, request, self.records)
         except ThreadBusy as exc:
             await self._is_abandoned(await self._journal.arun(exc.run_id), wake)
             return
@@ -288,7 +287,7 @@ class RunQueue:
             await self._stop(run, "stop", rollback=request is None)
 
     async def _is_abandoned(self, run: Run, wake: asyncio.Event) -> bool:
-        """Wait until a run is over, or something has changed in the queue. Return whether nobody works on the run."""
+        """Wait until a run is over, or something has changed in the queue. Return whether the run is abandoned."""
         over: asyncio.Task[Run] = self._task(run_async(stop.until_over(self._journal, run.run_id, None)))
         woken = self._task(wake.wait())
         try:
@@ -313,77 +312,13 @@ class RunQueue:
         except StopTimeout:
             return
         if run.stop is None and run.cause != "crash":
-            await self._off_loop(lambda: self._forget_rollback(entry.run_id, request_of(self._service, run)))
+            await self._off_loop(lambda: self.records.forget_rollback(entry.run_id, request_of(self._service, run)))
             return
         graph = graph_named_by(self._service, run)
         if graph is not None:
-            await roll_back(self._service, graph, run)
+            request = await self._off_loop(lambda: self.records.request(run.run_id))
+            await roll_back(self._service, graph, run, None if request is None else request.before)
         await self._off_loop(lambda: self.records.take(entry))
-
-    # --- the records, off the loop ------------------------------------------------------------------------------------
-
-    def _store(self, request: RunRequest, *, is_held: bool) -> tuple[Entry, list[Entry]]:
-        self.records.store(request)
-        entry = self.records.add("begin", request, self._journal.owner_id, is_held=is_held)
-        if entry is None:
-            raise Busy(request.run_id)
-        return entry, self.records.entries(request.thread_id) if is_held else []
-
-    def _find(self, run_id: str) -> tuple[Run | None, bool]:
-        """Return the run, if it has begun, and whether it still may."""
-        for _ in range(2):
-            with suppress(RunNotFound):
-                return self._journal.run(run_id), False
-            request = self.records.request(run_id)
-            if request is None or request.over is not None:
-                return None, False
-            if self.records.entry(run_id) is not None:
-                return None, True
-            # The entry was there a moment ago: the run has begun since the first look, or never will.
-        return None, False
-
-    def _withdraw(self, run_id: str, rollback: bool) -> Entry | None:
-        entry = self.records.entry(run_id)
-        if entry is None or not self.records.take(entry):
-            return None
-        if rollback:
-            self.records.forget(run_id)
-        else:
-            self.records.end(run_id, status="interrupted")
-        return entry
-
-    def _note_rollback(self, run_id: str, about: RunRequest, now: float) -> None:
-        self.records.add("rollback", about, self._journal.owner_id)
-        self.records.change(run_id, lambda request: replace(request, rolled_back=now), about)
-
-    def _forget_rollback(self, run_id: str, about: RunRequest) -> None:
-        entry = self.records.entry(key_of("rollback", run_id))
-        if entry is not None:
-            self.records.take(entry)
-        self.records.change(run_id, lambda request: replace(request, rolled_back=None), about)
-
-    def _drop(self, entry: Entry) -> None:
-        if self.records.take(entry):
-            self.records.forget(entry.run_id)
-
-    def _entries(self, thread_id: str) -> tuple[list[Entry], bool]:
-        """Return the entries of a thread, and whether one is of a process that may be dead. Take over those of dead ones."""
-        mine, found, may_die = self._journal.owner_id, [], False
-        for entry in self.records.entries(thread_id):
-            verdict = "alive" if entry.owner == mine else self._verdict(entry.owner)
-            if verdict == "gone":
-                taken = self.records.put(replace(entry, owner=mine))
-                if taken is None:
-                    continue  # another process was faster
-                entry = taken
-            may_die = may_die or verdict == "unknown"
-            found.append(entry)
-        return found, may_die
-
-    def _verdict(self, owner_id: str) -> str:
-        owners = core_of(self._journal).dead_owners
-        owner = owners.owner(owner_id)
-        return "gone" if owner is None else owners.verdict(owner)
 
     # --- small parts --------------------------------------------------------------------------------------------------
 

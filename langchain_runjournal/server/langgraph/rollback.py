@@ -7,34 +7,36 @@ all checkpoints from the first one of the run on are of this run, or of its sett
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ...events import Event, Run
 from ...settle.saver import JournalSaver
+from .undo import Undo, undo_of
 
 if TYPE_CHECKING:
     from ..service import Graph, Service
 
 logger = logging.getLogger("langchain_runjournal")
 
-_KEPT: Final = (
-    "%s cannot delete single checkpoints: those of run %s stay in the history of thread %s, as a branch that was left"
-)
+_KEPT: Final = "%s cannot delete single checkpoints: those of run %s stay in the history of thread %s, as a left branch"
 _RESUME: Final = "__resume__"
-_INTERRUPT: Final = "__interrupt__"
+"""The channel with the answers to the questions of a task."""
 
 
-async def roll_back(service: Service, graph: Graph, run: Run) -> None:
-    """Delete the checkpoints of a run that is over, and note that in the journal."""
+async def roll_back(service: Service, graph: Graph, run: Run, before: Mapping[str, Any] | None) -> None:
+    """Delete the checkpoints of a run that is over, and note that in the journal. `before`: see `writes_before`."""
     thread_id = str(run.thread_id)
-    events = await service.journal.aread(run.run_id)
-    since, base = first_checkpoint(events)
+    since, base = first_checkpoint(await service.journal.aread(run.run_id))
     saver = _inner(graph)
-    if since is not None and saver is not None:
-        await _undo(graph, saver, run.run_id, thread_id, since, base)
+    if saver is not None:
+        undo = undo_of(saver)
+        if since is not None:
+            await _undo(graph, saver, undo, run.run_id, thread_id, since, base)
+        if before is not None and undo is not None:
+            await _restore_writes(saver, undo, thread_id, before)
     if run.owner == service.journal.owner_id:
         data = {"rolled_back": True, "since": since, "late": True}
         service.journal.append(Event(run_id=run.run_id, kind="run.checkpoint", data=data))
@@ -49,10 +51,9 @@ def first_checkpoint(events: Sequence[Event]) -> tuple[str | None, str | None]:
     base = next((one["base"] for one in about if "base" in one), None)
     written = [one["checkpoint_id"] for one in about if isinstance(one.get("checkpoint_id"), str)]
     settled = [event.data for event in events if event.kind == "run.settled"]
-    for one in settled:
-        place = one.get("checkpoint")
-        if isinstance(place, str) and place != one.get("before"):
-            written.append(place)
+    has_written = [one for one in settled if isinstance(one.get("after"), str) and one["after"] != one.get("before")]
+    # The settlement may have written several: all those behind the newest one before it.
+    written += [f"{one['before']} " if one.get("before") else "" for one in has_written]
     return min(written, default=None), base
 
 
@@ -64,73 +65,61 @@ def _inner(graph: Graph) -> BaseCheckpointSaver[Any] | None:
 
 
 async def _undo(
-    graph: Graph, saver: BaseCheckpointSaver[Any], run_id: str, thread_id: str, since: str, base: str | None
+    graph: Graph,
+    saver: BaseCheckpointSaver[Any],
+    undo: Undo | None,
+    run_id: str,
+    thread_id: str,
+    since: str,
+    base: str | None,
 ) -> None:
-    deletion = deletion_of(saver)
-    if deletion is not None:
-        await deletion(saver, thread_id, since)
-    else:
-        try:
-            await saver.adelete_for_runs([run_id])
-        except NotImplementedError:
-            logger.info(_KEPT, type(saver).__name__, run_id, thread_id)
-    newest = await saver.aget_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
+    if undo is not None:
+        await undo.checkpoints(thread_id, since)
+        return
+    try:
+        await saver.adelete_for_runs([run_id])
+    except (NotImplementedError, AttributeError):  # older checkpointers lack the method
+        logger.info(_KEPT, type(saver).__name__, run_id, thread_id)
+    newest = await saver.aget_tuple(_place(thread_id))
     if newest is None or newest.checkpoint["id"] < since:
         return
     if base is None:
         # The thread was empty before the run. The inner saver is asked: the journal keeps its runs.
         await saver.adelete_thread(thread_id)
         return
-    place: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": base}}
-    await graph.aupdate_state(place, None, as_node="__copy__")
+    await graph.aupdate_state(_place(thread_id, base), None, as_node="__copy__")
 
 
-Deletion = Callable[[Any, str, str], Awaitable[None]]
+# --- a run that continues from a checkpoint writes beside that one --------------------------------------------------------
 
 
-def deletion_of(saver: BaseCheckpointSaver[Any]) -> Deletion | None:
-    """Return the function that deletes the checkpoints of a thread from one on; None for a saver that has no such way."""
-    for kind in type(saver).__mro__:
-        found = _DELETIONS.get(f"{kind.__module__}.{kind.__name__}")
-        if found is not None:
-            return found
-    return None
+async def writes_before(graph: Graph, thread_id: str, checkpoint: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what stands beside the checkpoint from which a run continues: the id, and each write by task and channel."""
+    saver = _inner(graph)
+    if saver is None:
+        return None
+    found = await saver.aget_tuple(_place(thread_id, (checkpoint or {}).get("checkpoint_id")))
+    if found is None:
+        return None
+    writes = [
+        [task, channel, len(value) if channel == _RESUME and isinstance(value, list) else None]
+        for task, channel, value in found.pending_writes or ()
+    ]
+    return {"checkpoint_id": found.checkpoint["id"], "writes": writes}
 
 
-async def _in_memory(saver: Any, thread_id: str, since: str) -> None:
-    for checkpoints in saver.storage.get(thread_id, {}).values():
-        for checkpoint_id in [one for one in checkpoints if one >= since]:
-            del checkpoints[checkpoint_id]
-    for key in [one for one in saver.writes if one[0] == thread_id and one[2] >= since]:
-        del saver.writes[key]
+async def _restore_writes(saver: BaseCheckpointSaver[Any], undo: Undo, thread_id: str, before: Mapping[str, Any]) -> None:
+    place = _place(thread_id, before["checkpoint_id"])
+    found = await saver.aget_tuple(place)
+    kept = {(task, channel): answers for task, channel, answers in before["writes"]}
+    for task, channel, value in () if found is None else found.pending_writes or ():
+        answers = kept.get((task, channel))
+        if (task, channel) not in kept:
+            await undo.write(thread_id, before["checkpoint_id"], task, channel)
+        elif answers is not None and isinstance(value, list) and len(value) > answers:
+            await saver.aput_writes(place, [(channel, value[:answers])], task)
 
 
-_TABLES: Final[Mapping[str, str]] = {
-    "checkpoints": "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_id >= ?",
-    "writes": "DELETE FROM writes WHERE thread_id = ? AND checkpoint_id >= ?",
-}
-_POSTGRES: Final = (
-    "DELETE FROM checkpoints WHERE thread_id = %s AND checkpoint_id >= %s",
-    "DELETE FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_id >= %s",
-)
-
-
-async def _sqlite(saver: Any, thread_id: str, since: str) -> None:
-    await saver.setup()
-    async with saver.lock, saver.conn.cursor() as cursor:
-        for statement in _TABLES.values():
-            await cursor.execute(statement, (thread_id, since))
-        await saver.conn.commit()
-
-
-async def _postgres(saver: Any, thread_id: str, since: str) -> None:
-    async with saver._cursor() as cursor, cursor.connection.transaction():
-        for statement in _POSTGRES:
-            await cursor.execute(statement, (thread_id, since))
-
-
-_DELETIONS: Final[Mapping[str, Deletion]] = {
-    "langgraph.checkpoint.memory.InMemorySaver": _in_memory,
-    "langgraph.checkpoint.sqlite.aio.AsyncSqliteSaver": _sqlite,
-    "langgraph.checkpoint.postgres.aio.AsyncPostgresSaver": _postgres,
-}
+def _place(thread_id: str, checkpoint_id: str | None = None) -> Any:
+    place = {"thread_id": thread_id, "checkpoint_ns": ""}
+    return {"configurable": place if checkpoint_id is None else {**place, "checkpoint_id": checkpoint_id}}

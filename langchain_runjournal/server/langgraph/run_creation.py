@@ -18,7 +18,7 @@ from ..problems import Problem, not_found
 from ..threads import fork_before
 from .assistant_ids import assistant_id_of, graph_of_assistant
 from .queue import Busy, RunQueue
-from .run_requests import RunRequest, message_ids, needs_update, parse_run
+from .run_requests import RunRequest, message_ids, needs_update, parse_run, unknown_members
 from .run_start import StartRefused, allowed_keys, waiting_run
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("langchain_runjournal")
 
+_MOST_UNKNOWN: Final = 100
 _BUSY: Final = (
     "Thread is already running a task. Wait for it to finish, or choose another multitask strategy: enqueue, interrupt or"
     " rollback."
@@ -41,6 +42,8 @@ class RunCreation:
         self._threads = threads
         self._service = threads.service
         self._queue = queue
+        self._unknown: set[str] = set()
+        """The options of newer clients that the log has named."""
 
     async def create(self, request: Request, thread_id: str | None, body: Mapping[str, Any]) -> RunRequest:
         """Store the run that a body asks for, on a thread or on one of its own, and let it begin. Raise a `Problem`."""
@@ -68,6 +71,10 @@ class RunCreation:
             raise Problem(422, f"In the body, {exc.name} must be {exc.expected}.") from None
         if not is_temporary and asked.temporary and body.get("on_completion") == "delete":
             raise Problem(422, '"on_completion": "delete" is for runs without a thread. Delete the thread instead.')
+        for option in unknown_members(body):
+            if option[:40] not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
+                self._unknown.add(option[:40])
+                logger.warning("a client asks for a run with the option %r, which this server does not know", option[:40])
         return replace(asked, temporary=asked.temporary and is_temporary)
 
     async def _check_thread(self, request: Request, body: Mapping[str, Any], asked: RunRequest) -> None:

@@ -1,4 +1,4 @@
-"""The readers of runs, for `create_app(cancel_after=...)`: a run that nobody reads any more is stopped.
+"""The readers of runs, for `create_app(cancel_after=...)`: a run without readers is stopped.
 
 Some clients only close their connection when the user presses Stop. To a server, that is the same as a network that was
 lost, so a run gets some seconds in which its reader may come back, to this worker or to another one.
@@ -73,7 +73,7 @@ class RunReaders:
                 return
             await self._queue.cancel(run_id, cause="disconnect")
         except Exception:
-            logger.exception("could not stop run %s, which nobody reads any more", run_id)
+            logger.exception("could not stop run %s, whose last reader has left", run_id)
 
     def _has_readers(self, run_id: str) -> bool:
         """Return whether a reader has come back, to any process. That process stops the run when its last reader leaves."""

@@ -34,9 +34,14 @@ _OF_METADATA: Final = (*_RESERVED, "runjournal", "ls_")
 _REFUSED: Final = {
     "webhook": "left out: this server calls no webhooks. Join the run, or read its stream",
     "langsmith_tracer": "left out: the tracing of this server is configured where it runs",
+    "feedback_keys": "left out: this server has no feedback",
 }
-_IGNORED: Final = ("assistant_id", "if_not_exists", "strict_resume", "stream", "thread_id")
-"""Members that are read elsewhere, or that change nothing here."""
+_KNOWN: Final = frozenset((
+    "input", "command", "stream_mode", "stream_subgraphs", "stream_resumable", "config", "context", "metadata",
+    "interrupt_before", "interrupt_after", "checkpoint", "checkpoint_id", "checkpoint_during", "durability",
+    "multitask_strategy", "on_disconnect", "on_completion", "after_seconds", "assistant_id", "if_not_exists", "thread_id",
+    "strict_resume", *_REFUSED,
+))  # fmt: skip
 _CONFIG: Final = ("configurable", "metadata", "tags", "recursion_limit", "max_concurrency")
 _IGNORED_CONFIG: Final = ("run_id", "run_name", "callbacks")
 _HUMAN: Final = ("human", "user")
@@ -76,6 +81,8 @@ class RunRequest:
     """Whether the thread is deleted after the run (a stateless run)."""
     over: Mapping[str, Any] | None = None
     """How a request ended that never began: its `status`, and its `error` if it has one."""
+    before: Mapping[str, Any] | None = None
+    """Of a run that continues from a checkpoint: what stood beside that one before, for a rollback."""
     rolled_back: float | None = None
     """When a rollback of the run was asked for. From then on, clients do not find the run."""
 
@@ -92,7 +99,7 @@ class RunRequest:
 
     @property
     def continues(self) -> bool:
-        """Whether the run goes on from its checkpoint, and adds no input."""
+        """Whether the run continues from its checkpoint, without an input."""
         return self.command is None and not self.has_input
 
 
@@ -102,17 +109,9 @@ def parse_run(body: Mapping[str, Any], *, allowed: Collection[str], now: float, 
     `allowed`: the keys of `configurable` and `context` that a client may set. `about`: the fields that the body does not
     decide, such as `run_id`.
     """
-    known = {
-        "input", "command", "stream_mode", "stream_subgraphs", "stream_resumable", "config", "context", "metadata",
-        "interrupt_before", "interrupt_after", "checkpoint", "checkpoint_id", "checkpoint_during", "durability",
-        "multitask_strategy", "on_disconnect", "on_completion", "after_seconds", "feedback_keys",
-    }  # fmt: skip
-    for name, value in body.items():
-        if value in (None, False, [], {}) or name in known or name in _IGNORED:
-            continue
-        raise _refused(name, _REFUSED.get(name, "left out: this server does not know this option"), value)
-    if body.get("feedback_keys"):
-        raise _refused("feedback_keys", "left out: this server has no feedback", body["feedback_keys"])
+    for name, expected in _REFUSED.items():
+        if body.get(name) not in (None, False, [], {}):
+            raise _refused(name, expected, body[name])
     _one_of("if_not_exists", body.get("if_not_exists"), ("create", "reject"))
     command = _command(body.get("command"))
     config, named = _config(body.get("config"), allowed)
@@ -142,6 +141,11 @@ def parse_run(body: Mapping[str, Any], *, allowed: Collection[str], now: float, 
         == "delete",
         **about,
     )
+
+
+def unknown_members(body: Mapping[str, Any]) -> list[str]:
+    """Return the options of a body that this server does not know, and that a newer client has set."""
+    return sorted(name for name, value in body.items() if name not in _KNOWN and value not in (None, False, [], {}))
 
 
 def modes_of(given: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid5
 
@@ -14,6 +15,7 @@ from ...events import Run, RunStatus
 from ...runs.admission import AnotherWaits
 from ...runs.start import start_answer
 from ..threads import open_questions
+from .rollback import writes_before
 from .run_requests import RunRequest, metadata_for_graph, with_ids
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from ..service import Graph, Service
+    from .run_records import RunRecords
 
 _STREAM_MODE: Final = ["messages", "custom"]
 """So that models stream which nodes call by `ainvoke`, and so that a stream writer writes. The server reads no chunks: the
@@ -35,16 +38,21 @@ class StartRefused(Exception):
 
 def allowed_keys(service: Service, graph: Graph) -> Collection[str]:
     """Return the keys of `configurable` and `context` that a client may set for a graph."""
+    declared = {spec.id for spec in graph.config_specs if spec.id not in _LANGGRAPHS}
+    return service.configurable | declared | _context_keys(graph)
+
+
+def _context_keys(graph: Graph) -> set[str]:
+    """Return the keys that the context schema of a graph declares: a dataclass, a `TypedDict` or a model of pydantic."""
     schema: Any = getattr(graph, "context_schema", None)
-    declared = {name for one in getattr(schema, "__mro__", ()) for name in getattr(one, "__annotations__", {})}
-    declared |= set(getattr(schema, "__annotations__", {}))
-    return service.configurable | declared | {spec.id for spec in graph.config_specs if spec.id not in _LANGGRAPHS}
+    own = set(getattr(schema, "__annotations__", {}))
+    return own | {name for one in getattr(schema, "__mro__", ()) for name in getattr(one, "__annotations__", {})}
 
 
 _LANGGRAPHS: Final = ("thread_id", "checkpoint_id", "checkpoint_ns", "thread_ts")
 
 
-async def begin_request(service: Service, request: RunRequest) -> None:
+async def begin_request(service: Service, request: RunRequest, records: RunRecords) -> None:
     """Begin the run of a request, and return when every process can see it.
 
     Raise `ThreadBusy` if another run is running, `StartRefused` if the run can never begin, and what the store raises. A run
@@ -52,9 +60,9 @@ async def begin_request(service: Service, request: RunRequest) -> None:
     """
     graph = service.graphs.get(request.graph)
     if graph is None:
-        raise StartRefused(f"The server has no graph {request.graph!r} any more.")
+        raise StartRefused(f"The server does not have the graph {request.graph!r}. Serve it again, or begin another run.")
     try:
-        await _begin(service, graph, request)
+        await _begin(service, graph, request, records)
     except AnotherWaits:
         raise StartRefused(_ANSWERED) from None
     except (TypeError, ValueError, LookupError) as exc:
@@ -77,10 +85,12 @@ async def waiting_run(service: Service, thread_id: str) -> Run | None:
     return found[0] if found else None
 
 
-async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
+async def _begin(service: Service, graph: Graph, request: RunRequest, records: RunRecords) -> None:
     if request.checkpoint is not None and request.checkpoint == await _newest(graph, request.thread_id):
         # Pages name the checkpoint that they show, also where they go on from the end of the thread.
         request = replace(request, checkpoint=None)
+    if not request.has_input:
+        await _note_writes(service, graph, request, records)
     given, answers = await _given(service, request)
     settings = request.config
     configurable = {**settings.get("configurable", {}), "thread_id": request.thread_id, **(request.checkpoint or {})}
@@ -107,6 +117,13 @@ async def _begin(service: Service, graph: Graph, request: RunRequest) -> None:
     await start_answer(answers, graph, given, config, subgraphs=request.subgraphs, **about, **options)
 
 
+async def _note_writes(service: Service, graph: Graph, request: RunRequest, records: RunRecords) -> None:
+    """Note what stands beside the checkpoint from which a run continues: the run will write there too."""
+    before = await writes_before(graph, request.thread_id, request.checkpoint)
+    change = partial(replace, before=before)
+    await service.off_loop(partial(records.change, request.run_id, change))
+
+
 async def _newest(graph: Graph, thread_id: str) -> dict[str, Any] | None:
     saver: Any = graph.checkpointer
     if not isinstance(saver, BaseCheckpointSaver):
@@ -117,9 +134,11 @@ async def _newest(graph: Graph, thread_id: str) -> dict[str, Any] | None:
 
 def _context(graph: Graph, request: RunRequest) -> Any:
     """Return the context of a run. Older clients send it as `configurable`, as LangGraph once took it."""
-    if request.context is not None or getattr(graph, "context_schema", None) is None:
+    if getattr(graph, "context_schema", None) is None:
         return request.context
-    return request.config.get("configurable") or None
+    given = request.context if request.context is not None else request.config.get("configurable", {})
+    declared = _context_keys(graph)
+    return {name: value for name, value in given.items() if name in declared} or None
 
 
 async def _given(service: Service, request: RunRequest) -> tuple[Any, str | None]:

@@ -24,6 +24,7 @@ from .run_requests import RunRequest, modes_of
 from .run_views import STATUSES, request_of, run_json, status_of
 from .stream import check_room, final_values, stream_run
 from .temporary_threads import TemporaryThreads
+from .thread_stream import ThreadStream, open_stream
 from .wait_response import WaitResponse
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class RunRoutes:
         self.queue = RunQueue(threads.service)
         self._creation = RunCreation(threads, self.queue)
         self._readers = RunReaders(threads.service, self.queue, threads.service.cancel_after)
-        self._temporary = TemporaryThreads(threads.service)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.temporary = TemporaryThreads(threads.service)
+        self.tasks: set[asyncio.Task[Any]] = set()
         threads.is_waiting, threads.all_waiting = self.queue.is_waiting, self.queue.records.waiting
         threads.service.when_deleting.append(self.queue.withdraw_all)
         threads.service.when_deleted.append(self.queue.forget_all)
@@ -88,6 +89,7 @@ class RunRoutes:
             ("GET", "/threads/{thread}/runs/{run}/stream", self.join_stream),
             ("GET", "/threads/{thread}/runs/{run}/join", self.join),
             ("POST", "/threads/{thread}/runs/{run}/cancel", self.cancel),
+            ("GET", "/threads/{thread}/stream", self.join_thread),
             ("POST", "/runs/stream", self.create_and_stream),
             ("POST", "/runs/wait", self.create_and_wait),
             ("POST", "/runs/cancel", self.cancel_many),
@@ -99,17 +101,17 @@ class RunRoutes:
     async def open(self) -> None:
         """Take over what dead processes have left. Called when the server begins to serve."""
         await self.queue.look_at_all()
-        self._temporary.look()
+        self.temporary.look()
 
     async def close(self) -> None:
         """Stop working. What is left stays, for the next process."""
         await self.queue.close()
-        await self._temporary.close()
+        await self.temporary.close()
 
     # --- create -------------------------------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Create a run that nobody waits for."""
+        """Create a run, and answer at once."""
         asked = await self._create(request)
         return JSONResponse(run_json(asked, None), headers={**_NO_STORE, "content-location": _place(asked)})
 
@@ -134,7 +136,7 @@ class RunRoutes:
         asked = await self._creation.create(request, thread_id, body)
         if asked.temporary:
             try:
-                await self._temporary.add(asked)
+                await self.temporary.add(asked)
             except Exception:
                 logger.exception("could not note that thread %s is to be deleted after its run", asked.thread_id)
         return asked
@@ -147,8 +149,8 @@ class RunRoutes:
 
     def _begin_to_cancel(self, run_id: str) -> None:
         task = asyncio.get_running_loop().create_task(self._cancel_quietly(run_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def _cancel_quietly(self, run_id: str) -> None:
         try:
@@ -173,6 +175,20 @@ class RunRoutes:
         cursor = given[-1] if given else request.query_params.get("last_event_id")
         gone = self._if_asked(request, found.request)
         return await self._stream(found.request, cursor=cursor, modes=modes, headers=headers, on_gone=gone)
+
+    async def join_thread(self, request: Request) -> Response:
+        """Stream a thread, run by run, without an end."""
+        known = await self._threads.named(request, "read")
+        named = request.query_params.getlist("stream_mode")
+        if set(named) - {"run_modes", ""}:
+            raise Problem(422, 'The query parameter "stream_mode" must be "run_modes": the frames of the runs.')
+        given = request.headers.getlist("last-event-id")
+        source = ThreadStream(self._service, known.thread_id, given[-1] if given else None, self._request_of)
+        return open_stream(self._service, source)
+
+    async def _request_of(self, run: Run) -> RunRequest | None:
+        found = await self._service.off_loop(partial(self._find, run.run_id, run.thread_id))
+        return None if found is None else found.request
 
     async def join(self, request: Request) -> Response:
         """Answer with the values when a run is over."""

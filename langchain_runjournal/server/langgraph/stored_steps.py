@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -21,7 +21,7 @@ from ...journal.core import core_of
 from ...journal.extensions import Extension
 from ...journal.run_reading import read_if_there
 from .modes.projector import Found, Want
-from .modes.steps import Shape, Step, Task, Written
+from .modes.steps import Shape, Step, Task, Written, is_stored
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("langchain_runjournal")
 
 _T = TypeVar("_T")
+Wrote = Literal["ended", "asked"]
 _KEPT: Final = 64
-"""How many checkpoints, and as many times what tasks have written, are kept."""
+"""How many checkpoints, and what the tasks behind them have written, are kept: of some runs, the last steps."""
 _LOOKS: Final = 40
 _LOOK_AGAIN: Final = 0.025
 """Seconds between two looks for what tasks have written."""
@@ -79,7 +80,7 @@ class GraphSteps:
         value: _T = await asyncio.shield(reading)
         if keep(value):
             self._found[key] = value
-            while len(self._found) > 2 * _KEPT:
+            while len(self._found) > _KEPT:
                 self._found.popitem(last=False)
         return value
 
@@ -120,7 +121,7 @@ class StoredSteps:
         visible = [task for task in ended.tasks if not task.is_hidden]
         if not visible:
             return Found(step=step, ended=ended)
-        written = await self._written(ended, visible if want.whole else (), is_live=is_live)
+        written = await self._written(ended, visible, want.wrote, is_live=is_live)
         inner = {}
         for task in visible:
             within = task.namespace(space)
@@ -192,25 +193,24 @@ class StoredSteps:
         sent = None if found is None else found.checkpoint["channel_values"].get(_TASKS)
         return sent if isinstance(sent, (list, tuple)) else ()
 
-    async def _written(self, step: Step, tasks: Sequence[Task], *, is_live: bool) -> Written:
-        """Return what the tasks behind a step have written. `tasks`: those that have ended."""
-        if not tasks:
+    async def _written(self, step: Step, tasks: Sequence[Task], wrote: Wrote | None, *, is_live: bool) -> Written:
+        """Return what the tasks behind a step have written. `wrote`: what is known of them."""
+        if wrote is None:
             return await self._read_written(step)
-        key = "written", self._thread_id, step.namespace, step.id
-        return await self._cache.get(
-            key,
-            lambda: self._read_all_written(step, tasks, is_live),
-            lambda found: all(task.id in found.by_task for task in tasks),
-        )
 
-    async def _read_all_written(self, step: Step, tasks: Sequence[Task], is_live: bool) -> Written:
-        for look in range(_LOOKS if is_live else 1):
-            if look:
-                await asyncio.sleep(_LOOK_AGAIN)
-            found = await self._read_written(step)
-            if all(task.id in found.by_task for task in tasks):
-                break
-        return found
+        def is_whole(found: Written) -> bool:
+            return all(is_stored(found.by_task.get(task.id, ()), wrote) for task in tasks)
+
+        async def read() -> Written:
+            for look in range(_LOOKS if is_live else 1):
+                if look:
+                    await asyncio.sleep(_LOOK_AGAIN)
+                found = await self._read_written(step)
+                if is_whole(found):
+                    break
+            return found
+
+        return await self._cache.get((wrote, self._thread_id, step.namespace, step.id), read, is_whole)
 
     async def _read_written(self, step: Step) -> Written:
         found = None if self._saver is None else await self._saver.aget_tuple(self._config(step.namespace, step.id))

@@ -35,7 +35,7 @@ class TemporaryThreads:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._records = records_of(service.journal)
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
 
     async def add(self, asked: RunRequest) -> None:
         """Note that a thread is to be deleted after a run."""
@@ -45,14 +45,14 @@ class TemporaryThreads:
 
     def look(self) -> None:
         """Delete what is due, now and later on."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._delete_all())
+        if self.task is None or self.task.done():
+            self.task = asyncio.get_running_loop().create_task(self._delete_all())
 
     async def close(self) -> None:
         """Stop deleting."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
 
     async def _delete_all(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Pure: where in a graph something happened, and what the clients are told of that."""
+"""Pure: where in a graph something happened, as metadata that clients read."""
 
 from __future__ import annotations
 

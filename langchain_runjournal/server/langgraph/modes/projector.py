@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ....events import DELTA, Event
 from .messages import Messages
@@ -54,8 +54,9 @@ class Want:
     """The namespace and the id of the checkpoint that is shown; without an id, the newest one."""
     ended: tuple[str, str | None] | None = None
     """Those of the checkpoint whose tasks have ended; without an id, the parent of `step`."""
-    whole: bool = False
-    """Whether all tasks of that checkpoint have ended, so that what they have written is stored, or about to be."""
+    wrote: Literal["ended", "asked"] | None = None
+    """What is known of the tasks of that checkpoint: all have ended, or some have asked a human and the others have ended.
+    What they have written is stored, or about to be."""
     answered: str | None = None
     """The run that is continued: its last checkpoint is shown."""
 
@@ -92,8 +93,8 @@ class Projector:
         self._activity: dict[str, int] = {}
         """By the namespace of a task, its last event. Tasks that run side by side are shown in this order."""
         self._places: dict[str, str] = {}
-        self._base: str | None = None
-        """The checkpoint with which a run begins that continues another one."""
+        self._is_resumed = request.continues
+        """Whether the tasks that run in the outermost graph are of a step that another run began."""
         self._shown: str | None = None
         """The checkpoint whose values were shown last."""
         self._is_open = True
@@ -120,18 +121,19 @@ class Projector:
                 if space and not (self._request.subgraphs or data.get("source") == "loop"):
                     return None
                 ended = (space, self.last.get(space)) if data.get("source") == "loop" else None
-                return Want(step=(space, str(data["checkpoint_id"])), ended=ended, whole=True)
+                return Want(step=(space, str(data["checkpoint_id"])), ended=ended, wrote="ended")
             case "run.pause":
                 place = self.last.get("") or data.get("checkpoint_id")
-                asks = bool(data.get("interrupts"))
-                return None if place is None else Want(step=("", place), ended=("", place) if asks else None)
+                asked = ("", place) if data.get("interrupts") else None
+                return None if place is None else Want(step=("", place), ended=asked, wrote="asked")
             case "run.settled":
                 before = self.last.get("") or data.get("before")
                 after = data.get("after")
                 shown = ("", after) if after and after != self._shown else None
                 return Want(step=shown, ended=("", before) if before else None)
             case "run.end":
-                newest: tuple[str, str | None] | None = ("", None) if self._has_gone else None
+                is_unshown = self._has_gone or (self._shown is None and data.get("status") == "completed")
+                newest: tuple[str, str | None] | None = ("", None) if is_unshown else None
                 place = self.last.get("") if self._is_open else None
                 if data.get("status") == "completed":
                     place = self.last.get("") if "events" in self._request.modes else None
@@ -189,13 +191,14 @@ class Projector:
         if "checkpoint_id" in data:
             space = str(data.get("checkpoint_ns") or "")
             self.last[space] = str(data["checkpoint_id"])
-            self._is_open = self._is_open or not space
+            if not space:
+                self._is_open, self._is_resumed = True, False
 
     def _begin(self, found: Found, at: float) -> Iterator[Payload]:
         yield Payload("metadata", "metadata", json_line({"run_id": self._request.known.get("run_id"), "attempt": 1}))
         yield from self._events.begin()
         if found.step is not None:
-            self._base = self.last[""] = found.step.id
+            self.last[""] = found.step.id
             yield from self._values(found.step)
             yield from self._states.step(found.step, at, goes_on=True, written=found.written.asked())
             yield from self._events.step(found.step)
@@ -205,7 +208,7 @@ class Projector:
             return
         source, space = event.data.get("source"), str(event.data.get("checkpoint_ns") or "")
         step, before = found.step, found.ended
-        written = found.written.at_end(is_resumed=before is not None and before.id == self._base)
+        written = found.written.at_end(is_resumed=self._is_resumed and not space)
         if source == "loop":
             yield from self._ended(found, written, event.at)
         self._stored(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.types import Overwrite
@@ -20,7 +20,8 @@ RETURN: Final = "__return__"
 INTERRUPT: Final = "__interrupt__"
 ERROR: Final = "__error__"
 _CUT: Final = (ERROR, INTERRUPT)
-_MARKS: Final = (*_CUT, "__resume__", "__error_source_node__")
+_RESUME: Final = "__resume__"
+_MARKS: Final = (*_CUT, _RESUME, "__error_source_node__")
 _HIDDEN: Final = ("__start__",)
 
 
@@ -110,6 +111,11 @@ class Written(NamedTuple):
         again = {id: writes for id, writes in self.by_task.items() if any(one[0] in _CUT for one in writes)}
         chosen = again if is_resumed and again else self.by_task
         return Written({id: [one for one in writes if one[0] not in _MARKS] for id, writes in chosen.items()})
+
+
+def is_stored(writes: Writes, wrote: Literal["ended", "asked"]) -> bool:
+    """Return whether a task has ended, or has asked a human, by its writes. Questions alone may be of an earlier run."""
+    return any(wrote == "asked" or channel not in (INTERRUPT, _RESUME) for channel, _ in writes)
 
 
 def has_ended(writes: Writes) -> bool:
