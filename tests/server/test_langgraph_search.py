@@ -167,6 +167,9 @@ def test_who_may_only_read(journal: RunJournal) -> None:
         tenants.asked.clear()
         copied = (await guest.post(f"/threads/{thread}/copy")).json()["thread_id"]
         assert tenants.asked == [("guest", "read", thread), ("guest", "start", copied)]
+        blind = http(create_app(probe(InMemorySaver()), journal, authorize=lambda request, action, where: action == "start"))
+        for if_exists in ("raise", "do_nothing"):  # what it may not read looks like what does not exist
+            assert (await blind.post("/threads", json={"thread_id": thread, "if_exists": if_exists})).status_code == 404
 
     asyncio.run(main())
 
