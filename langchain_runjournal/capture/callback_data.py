@@ -108,6 +108,11 @@ def is_helper(metadata: Mapping[str, Any], tags: Iterable[str]) -> bool:
     return bool(metadata.get("lc_source")) or "nostream" in tags or "langsmith:nostream" in tags
 
 
+def is_unstreamed(given: Any, tags: Iterable[str]) -> bool:
+    """Return whether LangGraph streams no messages of a model call: it is tagged so, or the model takes a plain text."""
+    return isinstance(given, str) or "nostream" in tags
+
+
 def interrupt_data(event: Any) -> Data:
     """Return what `on_interrupt` reports."""
     interrupts = [{"id": getattr(one, "id", None), "value": getattr(one, "value", one)} for one in event.interrupts]

@@ -158,6 +158,8 @@ class Recorder(Tasks):
             data["inside"] = node.inside
         if metadata.get("ls_provider"):
             data["provider"] = metadata["ls_provider"]
+        if callback_data.is_unstreamed(messages, tags or ()):
+            data["unstreamed"] = True
         data.update(root.scope(node.namespace).begin_call(node.id, node.spot))
         self._put(root, "llm.start", data, node.id)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -25,6 +26,7 @@ DEEPEST: Final = 100
 follow."""
 LONGEST_INT: Final = 10_000
 """In bits. Python refuses to write longer integers in decimal."""
+_BRACKET: Final = re.compile(r"[\[\]{}]")
 _Path = tuple[str | int, ...]
 
 
@@ -75,6 +77,20 @@ def plain(value: Any) -> Any:
     This includes values that are nested too deeply, or in themselves.
     """
     return _plain(value, 0, None)
+
+
+def is_too_deep(text: str) -> bool:
+    """Return whether JSON is nested more deeply than `DEEPEST`, or somewhat less: brackets in strings count."""
+    if text.count("[") + text.count("{") <= DEEPEST:
+        return False
+    depth = deepest = 0
+    for found in _BRACKET.finditer(text):  # not character by character: the text may have megabytes
+        if found[0] in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        else:
+            depth -= 1
+    return deepest > DEEPEST
 
 
 def word_of(value: float) -> str | None:

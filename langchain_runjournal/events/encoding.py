@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
@@ -24,7 +23,7 @@ def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
     value = dict(data) if kind == DELTA else [kind, data]
     try:
         text = _json.dumps_events(value)
-        if text.count("[") + text.count("{") > _json.DEEPEST and _depth(text) > _json.DEEPEST:
+        if _json.is_too_deep(text):
             raise RecursionError  # a reader must be able to decode it from deep in its own stack
     except (TypeError, ValueError, RecursionError):
         text = _json.dumps(_json.plain(value))
@@ -35,18 +34,3 @@ def encode_value(kind: str, data: str | Mapping[str, Any]) -> str:
 def encode_text(text: str) -> str:
     """Return the JSON of a string. Half of a surrogate pair, which a cut stream can deliver, is kept by escaping it."""
     return encode_basestring(text) if text.isascii() or is_utf8(text) else encode_basestring_ascii(text)
-
-
-_BRACKET = re.compile(r"[\[\]{}]")
-
-
-def _depth(text: str) -> int:
-    """Return how deeply the JSON is nested, or somewhat more: brackets in strings count."""
-    depth = deepest = 0
-    for found in _BRACKET.finditer(text):  # not character by character: the text may have megabytes
-        if found[0] in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        else:
-            depth -= 1
-    return deepest

@@ -18,8 +18,9 @@ from .problems import Problem, not_found
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-Action: TypeAlias = Literal["read", "start", "stop", "delete", "list"]
-"""What a request wants: read a thread or a run, start or stop a run, delete a thread, list the threads."""
+Action: TypeAlias = Literal["read", "start", "stop", "delete", "list", "update"]
+"""What a request wants: read a thread or a run, start or stop a run, delete a thread, list the threads; "update": write the
+metadata or the state of a thread, by the LangGraph API."""
 Authorize: TypeAlias = "Callable[[Request, Action, str | None], bool | Awaitable[bool | None] | None]"
 """Returns whether a request may do that on a thread (None: on no thread). It may raise an `HTTPException` instead."""
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -37,8 +38,23 @@ ROUTES: Final[Mapping[str, tuple[str, str, str]]] = {
     "native": ("", "native_routes", "NativeRoutes"),
     "ai-sdk": ("/ai-sdk", "ai_sdk_routes", "AiSdkRoutes"),
     "ag-ui": ("/ag-ui", "ag_ui_routes", "AgUiRoutes"),
+    "langgraph": ("/langgraph", "langgraph.routes", "LangGraphRoutes"),
 }
 """By dialect: the prefix of its routes, their module, and the class that has them."""
+_EXPOSED: Final = (
+    "Retry-After",
+    "X-Runjournal-Run",
+    "Location",
+    "Content-Location",
+    "X-Pagination-Total",
+    "X-Pagination-Next",
+)
+"""The headers that a page of another origin may read. Without `Location`, clients of LangGraph Server do not reconnect."""
+_PRIVATE: Final[Mapping[str, Any]] = (
+    {"allow_private_network": True} if "allow_private_network" in signature(CORSMiddleware).parameters else {}
+)
+"""So that a page of an allowed origin that was loaded by https may use a server on this machine. Older versions of Starlette
+lack the option."""
 
 
 def known_dialects() -> tuple[str, ...]:
@@ -75,6 +91,7 @@ def create_app(
     limits: Limits | None = None,
     configurable: Collection[str] = (),
     recover: bool = True,
+    cancel_after: float | None = None,
 ) -> ServerApplication:
     """Return an ASGI application that starts, stops and streams runs, and serves the threads of graphs.
 
@@ -82,20 +99,24 @@ def create_app(
     attached. Mount the application under any prefix, or serve it by itself: then its lifespan settles what dead owners
     left. The journal and the checkpointers stay yours: open them before, and close them after the server has ended.
 
-    `authorize(request, action, thread_id)`: returns whether a request may "read", "start", "stop" or "delete" on a thread,
-    or "list" the threads (`thread_id` is None then), of which it sees those that it may read. It may be asynchronous, and
-    may raise an `HTTPException`, such as a 401. It is asked at each request, so also at each reconnect. Without it, the
-    application serves only its own machine. `hosts`: the names that the `Host` header of a request may have; without
-    `authorize`, by default the names of this machine. `cors`: origins whose pages may use the application.
+    `authorize(request, action, thread_id)`: returns whether a request may "read", "start", "stop", "update" or "delete"
+    on a thread, or "list" the threads (`thread_id` is None then), of which it sees those that it may read. It may be
+    asynchronous, and may raise an `HTTPException`, such as a 401. It is asked at each request, so also at each
+    reconnect. Without it, the application serves only its own machine. `hosts`: the names that the `Host` header of a
+    request may have; without `authorize`, by default the names of this machine. `cors`: origins whose pages may use the
+    application.
 
-    `dialects`: "native", "ai-sdk" and "ag-ui"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds between
-    two signs of life, until a reader that does not read is disconnected, and until a connection ends to be opened again.
-    `limits`: see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set. `recover`: settle
-    the runs of dead owners when a reader comes upon one.
+    `dialects`: "native", "ai-sdk", "ag-ui" and "langgraph"; by default all. `heartbeat`, `write_timeout`, `lease`: the
+    seconds between two signs of life, until a reader that does not read is disconnected, and until a connection ends to
+    be opened again. `limits`: see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set.
+    `recover`: settle the runs of dead owners when a reader comes upon one. `cancel_after`: seconds without a reader
+    after which a run is stopped that a client of LangGraph Server streams or waits for; by default, it runs on.
     """
     if not isinstance(journal, RunJournal):
         raise InvalidArgument(name="journal", expected="a RunJournal, such as RunJournal('runs.db')", value=journal)
     positive(heartbeat=heartbeat, write_timeout=write_timeout, lease=lease)
+    if cancel_after is not None:
+        positive(cancel_after=cancel_after)
     known = known_dialects()
     chosen = known if dialects is None else tuple(dialects)
     options("create_app(dialects=...)", chosen, known, what="dialect")
@@ -112,6 +133,7 @@ def create_app(
         timing=timing,
         configurable=configurable,
         recover=recover,
+        cancel_after=cancel_after,
     )
     return _application(service, chosen, cors)
 
@@ -134,7 +156,8 @@ def _application(service: Service, dialects: Collection[str], cors: Sequence[str
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await service.recover()
-        yield
+        async with service.serving():
+            yield
 
     application = ServerApplication(
         routes=[_route(service, path, methods) for path, methods in table.items()],
@@ -153,9 +176,11 @@ def _cors(origins: Sequence[str]) -> Middleware:
         CORSMiddleware,
         allow_origins=list(origins),
         allow_credentials="*" not in origins,
-        allow_methods=["GET", "POST", "DELETE"],
+        allow_methods=["GET", "POST", "PATCH", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["Retry-After", "X-Runjournal-Run"],
+        expose_headers=_EXPOSED,
+        max_age=600,
+        **_PRIVATE,
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from starlette.responses import JSONResponse, Response
 
 from ..events import Run, RunStatus
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from .service import Service
-
-logger = logging.getLogger("langchain_runjournal")
 
 _STOP_LIMIT: Final = 30.0
 """Seconds that `?wait=1` waits for the end of a run."""
@@ -84,15 +80,7 @@ class NativeRoutes:
     async def delete_thread(self, request: Request) -> Response:
         """Delete the runs and the checkpoints of a thread."""
         thread_id = await self._service.thread_of(request, "delete")
-        await self._journal.adelete(thread_id=thread_id, force=flag(request, "force"), timeout=_STOP_LIMIT)
-        for graph in self._service.graphs.values():
-            saver: Any = graph.checkpointer
-            if isinstance(saver, BaseCheckpointSaver):
-                try:
-                    await saver.adelete_thread(thread_id)
-                except NotImplementedError:
-                    logger.warning("%s cannot delete threads: the checkpoints of thread %s stay", saver, thread_id)
-        self._service.titles.drop(thread_id)
+        await self._service.delete_thread(thread_id, force=flag(request, "force"))
         return Response(status_code=204)
 
     async def start(self, request: Request) -> Response:

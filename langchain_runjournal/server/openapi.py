@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from .langgraph import described as langgraph
+
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 _TEXT: Final = {"type": "string"}
 _PROBLEM: Final = {
@@ -209,25 +211,35 @@ def document(table: Mapping[str, Mapping[str, Any]], root_path: str = "") -> dic
 
 
 def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
-    queries, answers = {**_NATIVE, **_AI_SDK, **_AG_UI}.get((method, path), ((), {"200": "The answer."}))
-    schema = _BODIES.get((method, path))
-    has_body = schema is not None
+    schema: Mapping[str, Any] | None
+    of_langgraph = path.startswith(langgraph.PREFIX)
+    if of_langgraph:
+        (queries, answers), schema = langgraph.answers_of(method, path), langgraph.body_of(method, path)
+    else:
+        queries, answers = {**_NATIVE, **_AI_SDK, **_AG_UI}.get((method, path), ((), {"200": "The answer."}))
+        schema = _BODIES.get((method, path))
+    known, has_body = (langgraph.QUERIES if of_langgraph else _QUERIES), schema is not None
     names = _PARAMETER.findall(path)
     found: dict[str, Any] = {
         "operationId": f"{method.lower()} {path}",
         "summary": (inspect.getdoc(handler) or "").partition("\n")[0],
         "parameters": [
-            *({"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names),
-            *({"name": name, "in": "query", **_QUERIES[name]} for name in queries),
+            *({"name": name, "in": "path", "required": True, "schema": _of_path(name, of_langgraph)} for name in names),
+            *({"name": name, "in": "query", **known[name]} for name in queries),
         ],
         "responses": {
             status: _response(status, what, path)
             for status, what in {**_ALWAYS, **(_BODY if has_body else {}), **answers}.items()
         },
     }
-    if has_body:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if schema is not None:
+        is_needed = not of_langgraph or "required" in schema
+        found["requestBody"] = {"required": is_needed, "content": {"application/json": {"schema": schema}}}
     return found
+
+
+def _of_path(name: str, of_langgraph: bool) -> Mapping[str, Any]:
+    return langgraph.parameter(name) if of_langgraph else _TEXT
 
 
 def _response(status: str, what: str, path: str) -> dict[str, Any]:
@@ -237,6 +249,8 @@ def _response(status: str, what: str, path: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object"}
     if status >= "400":
         kind, schema = "application/problem+json", {"$ref": "#/components/schemas/Problem"}
+    elif path.startswith(langgraph.PREFIX) and not path.endswith(_STREAMS):
+        schema = {}
     elif path == _UI_MESSAGES:
         schema = {"type": "array", "items": {"type": "object"}}
     elif path.endswith(_STREAMS):

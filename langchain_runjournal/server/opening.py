@@ -32,8 +32,13 @@ _LOOK_AGAIN: Final = 0.02
 
 async def open_run(journal: RunJournal, run: Run, text: str | None, view: View) -> RunFeed | None:
     """Return the feed of a run; None if the run is over, and the reader has all of it."""
-    run, place = await core_of(journal).off_loop(partial(_place_in, journal, run, _cursor.parse(text, run.run_id)))
+    run, place = await place_of(journal, run, text)
     return None if run.ended and place.is_tip else RunFeed(journal, run, place, view)
+
+
+async def place_of(journal: RunJournal, run: Run, text: str | None) -> tuple[Run, Place]:
+    """Return the run as it stands now, and where a cursor stands in it."""
+    return await core_of(journal).off_loop(partial(_place_in, journal, run, _cursor.parse(text, run.run_id)))
 
 
 async def open_thread(journal: RunJournal, thread_id: str, text: str | None, view: View) -> ThreadFeed:

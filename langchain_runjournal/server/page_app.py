@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -26,12 +27,24 @@ def page_app(
     token: str | None = None,
     ideas: Sequence[str] = (),
     hint: str = "",
+    cancel_after: float | None = None,
 ) -> App:
-    """Return the application. Without a token, it answers this machine only; with one, all clients that know it."""
-    api = create_app(graph, journal, authorize=None if token is None else _knows_the_token)
-    routes = [*page_routes(ideas=ideas, hint=hint), _timeline(api.state.service), Mount("/", api)]
+    """Return the application. Without a token, it answers this machine only; with one, all clients that know it.
+
+    `cancel_after`: see `create_app`.
+    """
+    api = create_app(graph, journal, authorize=None if token is None else _knows_the_token, cancel_after=cancel_after)
+    service: Service = api.state.service
+
+    @asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        # The lifespan of a mounted application is not run. The runs are recovered: see `serving.opened`.
+        async with service.serving():
+            yield
+
+    routes = [*page_routes(ideas=ideas, hint=hint), _timeline(service), Mount("/", api)]
     # A router and not an application: the middleware of that would hide the connection, which `api` aborts.
-    app = Router(routes, redirect_slashes=False)
+    app = Router(routes, redirect_slashes=False, lifespan=lifespan)
     return app if token is None else TokenLogin(app, token)
 
 

@@ -41,10 +41,14 @@ class Limits:
     """Streams that are open at the same time. Beyond that, a new one is refused with status 503 and `Retry-After`."""
 
 
-async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
-    """Return the JSON object in the body of a request."""
+async def read_json(request: Request, limits: Limits, *, of_any_type: bool = False) -> dict[str, Any]:
+    """Return the JSON object in the body of a request.
+
+    `of_any_type`: whatever the header says, and an empty object for an empty body. Some clients send JSON as `text/plain`,
+    to avoid a preflight. `Access.check_request` has refused the pages of other sites before.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if kind != "application/json" and not of_any_type:
         raise Problem(415, "Send a JSON object, with the header `Content-Type: application/json`.")
     try:
         body = await asyncio.wait_for(_read(request, limits), limits.body_seconds)
@@ -52,7 +56,7 @@ async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
         raise Problem(408, "The body did not come in time. Send the same request again.") from None
     except ClientDisconnect:
         raise Problem(400, "The connection ended before the body did. Send the same request again.") from None
-    found = _parsed(body, limits.depth)
+    found = {} if of_any_type and not body.strip() else _parsed(body, limits.depth)
     if not isinstance(found, dict):
         raise Problem(422, 'Send a JSON object, such as {"input": {...}}.')
     return found

@@ -9,10 +9,12 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from starlette.responses import Response
 
 from ..capture.graph_identity import identity, identity_of
@@ -44,7 +46,7 @@ _RECOVER_EVERY: Final = 1.0
 """Seconds, at least, between two recoveries: many readers may notice one dead owner."""
 _KEPT: Final = 5_000
 _STOP_LIMIT: Final = 30.0
-"""Seconds in which a run must have stopped to be reported as stopped."""
+"""Seconds in which a run must have stopped: to be reported as stopped, or for its thread to be deleted."""
 
 
 class Cache:
@@ -79,6 +81,7 @@ class Service:
         timing: Timing,
         configurable: Collection[str] = (),
         recover: bool = True,
+        cancel_after: float | None = None,
     ) -> None:
         self.journal = journal
         self.graphs = _attached(graphs, journal)
@@ -90,6 +93,15 @@ class Service:
         self.origins = Cache()
         self.blocks = Blocks()
         self.open_streams = 0
+        self.cancel_after = cancel_after
+        self.at_open: list[Callable[[], Awaitable[None]]] = []
+        """What is called when the server begins to serve."""
+        self.at_close: list[Callable[[], Awaitable[None]]] = []
+        """What is called when the server ends."""
+        self.when_deleting: list[Callable[[str], Awaitable[None]]] = []
+        """What is called with a thread before its runs are deleted, so that no other one begins."""
+        self.when_deleted: list[Callable[[str], Awaitable[None]]] = []
+        """What is called with a thread when its runs and checkpoints are deleted."""
         self.starting: dict[str, asyncio.Future[None]] = {}
         """The starts that are under way, by the run id that the client chose."""
         self._recovers = recover
@@ -116,6 +128,33 @@ class Service:
         thread_id = identifier(request.path_params["thread"], self.limits)
         await self.access.check(request, action, thread_id)
         return thread_id
+
+    async def delete_thread(self, thread_id: str, *, force: bool) -> None:
+        """Delete the runs and the checkpoints of a thread, and what a dialect keeps of it. `force`: stop its runs first."""
+        for forget in self.when_deleting:
+            await forget(thread_id)
+        await self.journal.adelete(thread_id=thread_id, force=force, timeout=_STOP_LIMIT)
+        for graph in self.graphs.values():
+            saver: Any = graph.checkpointer
+            if isinstance(saver, BaseCheckpointSaver):
+                try:
+                    await saver.adelete_thread(thread_id)
+                except NotImplementedError:
+                    logger.warning("%s cannot delete threads: the checkpoints of thread %s stay", saver, thread_id)
+        for forget in self.when_deleted:
+            await forget(thread_id)
+        self.titles.drop(thread_id)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Do what the dialects do in the background, as long as the server serves."""
+        for work in self.at_open:
+            await work()
+        try:
+            yield
+        finally:
+            for work in self.at_close:
+                await work()
 
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         """Return what `work` returns, which may block."""
@@ -182,6 +221,12 @@ class Service:
             return
         self._not_before = now + _RECOVER_EVERY
         self._recovery = asyncio.get_running_loop().create_task(self.recover())
+
+    async def settle_abandoned(self) -> None:
+        """Settle what dead owners left, and wait for a recovery that is under way."""
+        if self._recovery is not None:
+            await asyncio.wait([self._recovery])
+        await self.recover()
 
     # --- streams ------------------------------------------------------------------------------------------------------
 

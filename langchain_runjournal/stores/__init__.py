@@ -25,14 +25,17 @@ from ..events.run import Begun
 from ..events.run_state import advance, shown
 from ..events.run_state import begin as new_run
 from ..events.segments import Segment, unpack
+from .recording import Recording, StoredRecord
 
 __all__ = [
     "Begun",
     "Listening",
     "Owner",
+    "Recording",
     "Restoring",
     "Segment",
     "Store",
+    "StoredRecord",
     "StoredRun",
     "Synchronous",
     "advance",

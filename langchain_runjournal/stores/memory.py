@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import RunFenced, SeqGap, StoreClosed
 from ..events import Event, Run, RunStatus
-from . import Begun, Owner, Segment, advance, new_run, shown, unpack
+from . import Begun, Owner, Segment, StoredRecord, advance, new_run, shown, unpack
 
 __all__ = ["MemoryStore"]
 
@@ -34,8 +34,10 @@ class MemoryStore:
         self._owners: dict[str, Owner] = {}
         self._facts: dict[str, set[str]] = {}
         self._holders: dict[str, str] = {}
+        self._records: dict[tuple[str, str], StoredRecord] = {}
         self._version = 0
         self._begun = 0
+        self._put = 0
         self._closed = False
 
     def append(self, owner_id: str, segments: Sequence[Segment]) -> None:
@@ -244,8 +246,38 @@ class MemoryStore:
             if self._holders.get(thread_id) == holder:
                 del self._holders[thread_id]
 
+    def record(self, space: str, key: str) -> StoredRecord | None:
+        """Return the record, or None."""
+        with self._open():
+            return self._records.get((space, key))
+
+    def put_record(
+        self, space: str, key: str, text: str | None, *, version: int | None, group: str | None
+    ) -> StoredRecord | None:
+        """Write or delete a record, if it has this version."""
+        with self._open():
+            old = self._records.get((space, key))
+            if version not in (None, old.version if old else 0):
+                return None
+            if text is None:
+                return self._records.pop((space, key), None)
+            self._put += 1
+            if old is None:
+                new = StoredRecord(space, key, group, text, self._put, self._put)
+            else:
+                new = old._replace(group=group or old.group, text=text, version=self._put)
+            self._records[space, key] = new
+            return new
+
+    def records(self, space: str, *, group: str | None, after: int, limit: int | None) -> list[StoredRecord]:
+        """Return the records of a space, or of one group in it, with a larger number, by number."""
+        with self._open():
+            there = [one for one in self._records.values() if one.space == space and one.number > after]
+            found = [one for one in there if group in (None, one.group)]
+            return sorted(found, key=lambda one: one.number)[:limit]
+
     def changed(self) -> int:
-        """Return a number that grows with every write."""
+        """Return a number that grows with every write, but for those of records."""
         with self._open():
             return self._version
 
@@ -274,6 +306,7 @@ class MemoryStore:
         with self._lock:
             self._closed = True
             self._kept.clear()
+            self._records.clear()
 
     def _open(self) -> threading.Lock:
         if self._closed:

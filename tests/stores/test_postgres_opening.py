@@ -14,6 +14,10 @@ from langchain_runjournal.stores.postgres import PostgresStore, opening
 from langchain_runjournal.testing.store_contract.support import at_once, begun, deltas, events_of, row
 from tests.support.servers import postgres, postgres_url
 
+KNOWN = [(number, name) for number, name, _, _ in opening.migrations()]
+"""The migrations of this release."""
+NEXT = (len(KNOWN) + 1, "more")
+
 
 def migrations_of(url: str) -> list[Any]:
     with psycopg.connect(url) as con:
@@ -27,7 +31,7 @@ def test_many_open_a_new_database_at_once() -> None:
         opened: list[PostgresStore] = []
         at_once([lambda url=url, opened=opened: opened.append(PostgresStore(url))] * 8)  # type: ignore[misc]
         assert len({store.store_id for store in opened}) == 1
-        assert migrations_of(url) == [(1, "journal")]
+        assert migrations_of(url) == KNOWN
         opened[0].append("me", [row(deltas("r", 2))])
         assert events_of(opened[-1], "r") == deltas("r", 2)
         for store in opened:
@@ -39,7 +43,13 @@ def test_many_open_a_new_database_at_once() -> None:
 
 def next_release(monkeypatch: pytest.MonkeyPatch, script: str, *, serves: int) -> None:
     """Make this process one of the next release, which has one more migration."""
-    found = [*opening.migrations(), (2, "more", serves, script)]
+    found = [*opening.migrations(), (NEXT[0], NEXT[1], serves, script)]
+    monkeypatch.setattr(opening, "migrations", lambda: found)
+
+
+def release_before_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this process one of the release that knows the first migration only."""
+    found = opening.migrations()[:1]
     monkeypatch.setattr(opening, "migrations", lambda: found)
 
 
@@ -71,7 +81,7 @@ def test_the_previous_release_works_on_beside_the_next_one(monkeypatch: pytest.M
             done.set()
 
     at_once([write, upgrade])
-    assert migrations_of(url) == [(1, "journal"), (2, "more")]
+    assert migrations_of(url) == [*KNOWN, NEXT]
     again = PostgresStore(url)
     assert again.store_id == old.store_id
     assert events_of(again, "r") == deltas("r", 1 + count)
@@ -82,16 +92,44 @@ def test_the_previous_release_works_on_beside_the_next_one(monkeypatch: pytest.M
         store.close()
 
 
+def test_no_two_migrations_have_one_number() -> None:
+    """The second one would be skipped."""
+    assert [number for number, _ in KNOWN] == list(range(1, len(KNOWN) + 1))
+
+
+def test_a_schema_from_before_records_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release before goes on beside it, and can be started again."""
+    url = postgres_url()
+    with monkeypatch.context() as patch:
+        release_before_records(patch)
+        old = PostgresStore(url)
+        old.append("me", [row(deltas("r", 1))])
+        assert migrations_of(url) == KNOWN[:1]
+    new = PostgresStore(url)
+    assert migrations_of(url) == KNOWN
+    made = new.put_record("s", "k", "{}", version=0, group="g")
+    old.append("me", [row(deltas("r", 1, 2))])
+    assert new.records("s", group="g", after=0, limit=None) == [made]
+    assert events_of(new, "r") == deltas("r", 2)
+    assert new.check() == []
+    with monkeypatch.context() as patch:
+        release_before_records(patch)
+        again = PostgresStore(url)
+    for store in (old, new, again):
+        store.append("me", [row(deltas("r", 1, 1 + len(events_of(store, "r"))))])
+        store.close()
+
+
 def test_a_schema_that_this_release_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused, and left as it is."""
     url = postgres_url()
     with monkeypatch.context() as patch:
-        next_release(patch, "ALTER TABLE runs DROP COLUMN settled CASCADE", serves=2)
+        next_release(patch, "ALTER TABLE runs DROP COLUMN settled CASCADE", serves=NEXT[0])
         PostgresStore(url).close()
     with pytest.raises(errors.StoreTooNew) as caught:
         RunJournal(url)
-    assert (caught.value.values["found"], caught.value.values["known"]) == (2, 1)
-    assert migrations_of(url) == [(1, "journal"), (2, "more")]
+    assert (caught.value.values["found"], caught.value.values["known"]) == (NEXT[0], KNOWN[-1][0])
+    assert migrations_of(url) == [*KNOWN, NEXT]
 
 
 def test_a_migration_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +140,12 @@ def test_a_migration_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch)
         next_release(patch, "ALTER TABLE runs ADD COLUMN extra text; SELECT 1 / 0", serves=1)
         with pytest.raises(errors.StoreFailed, match="division by zero"):
             PostgresStore(url)
-    assert migrations_of(url) == [(1, "journal")]
+    assert migrations_of(url) == KNOWN
     old.append("me", [row(deltas("r", 1))])
     old.close()
     next_release(monkeypatch, "ALTER TABLE runs ADD COLUMN extra text", serves=1)
     PostgresStore(url).close()
-    assert migrations_of(url) == [(1, "journal"), (2, "more")]
+    assert migrations_of(url) == [*KNOWN, NEXT]
 
 
 # --- servers and databases ----------------------------------------------------------------------------------------------

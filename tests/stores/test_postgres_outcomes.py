@@ -101,6 +101,22 @@ def test_a_prune_whose_outcome_is_unknown_names_its_runs(store: PostgresStore, p
     assert store.check() == []
 
 
+def test_a_record_whose_outcome_is_unknown_was_written_by_who_asked(store: PostgresStore, proxy: Proxy) -> None:
+    """Else the one that has won would believe that another one has, and nobody would do the work."""
+    made = store.put_record("s", "k", "{}", version=0, group="g")
+    assert made is not None
+    proxy.lose_answer_to(b"COMMIT\0", READY)
+    changed = store.put_record("s", "k", '{"a":1}', version=made.version, group=None)
+    assert changed == made._replace(text='{"a":1}', version=changed.version if changed else 0)
+    proxy.lose_answer_to(b"COMMIT\0", READY)
+    assert store.put_record("s", "k", None, version=changed.version if changed else 0, group=None) == changed
+    proxy.lose_answer_to(b"COMMIT\0", READY)
+    again = store.put_record("s", "k", "{}", version=0, group=None)
+    assert again is not None
+    assert store.record("s", "k") == again
+    assert proxy.lost == 3
+
+
 def test_a_merge_whose_outcome_is_unknown_loses_nothing(store: PostgresStore, proxy: Proxy) -> None:
     for first in range(1, 40, 3):
         store.append("me", [row(deltas("r", 3, first))])

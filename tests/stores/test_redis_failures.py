@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -135,6 +136,7 @@ def test_what_flush_returned_from_survives_a_killed_server(server: RedisServer, 
 
 def verbs(store: Store) -> dict[str, Callable[[], object]]:
     """What each verb that changes something answers, if it is called once."""
+    records: Any = store
     return {
         "append": lambda: store.append("me", [row(deltas("r", 3)), row(deltas("s", 2))]),
         "begin": lambda: store.begin(begun("n", "t"), ()),
@@ -146,6 +148,9 @@ def verbs(store: Store) -> dict[str, Callable[[], object]]:
         "release": lambda: store.release("t", "me 1"),
         "beat": lambda: store.beat(Owner(owner_id="me", place="here", pid=1, born="2", lease=15.0)),
         "learn": lambda: store.learn("g", ["a"]),
+        "put_record": lambda: records.put_record("s", "k", "{}", version=0, group="g"),
+        "put_record at a version": lambda: records.put_record("s", "k", '{"a":1}', version=1, group=None),
+        "put_record that deletes": lambda: records.put_record("s", "k", None, version=2, group=None),
     }
 
 
@@ -243,12 +248,17 @@ def test_a_server_without_memory_refuses_whole_batches(server: RedisServer, tmp_
     again everything is stored."""
     store = open_store(server.url())
     store.append("me", [row([*deltas("old", 1), end("old", 2)]), row(deltas("r", 1)), row(deltas("s", 1))])
+    records: Any = store
+    kept = records.put_record("s", "k", "{}", version=0, group="g")
     with redis.Redis(port=server.port) as client, RunJournal(server.url(), spool_dir=tmp_path) as journal:
         journal.append(delta(0, "j"))
         journal.flush()
         client.config_set("maxmemory", "1mb")
         with pytest.raises(errors.StoreFailed, match="Raise maxmemory of the server, or delete runs"):
             store.append("me", [row(deltas("r", 1, 2)), row([end("s", 2)]), row(deltas("new", 1))])
+        with pytest.raises(errors.StoreFailed, match="Raise maxmemory of the server"):
+            records.put_record("s", "k", "{}", version=None, group=None)
+        assert records.put_record("s", "k", None, version=None, group=None) == kept
         assert [len(store.read(run_id, 0, None)) for run_id in ("r", "s", "new")] == [1, 1, 0]
         run = store.run("s")
         assert run is not None
@@ -383,7 +393,12 @@ def test_damage_is_found(caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(url)
     for name in "abcdefg":
         store.append("me", [row([Event(run_id=name, kind="run.start", data={"thread_id": "t"}, seq=1, at=1.0)])])
+    for name in "abc":
+        store.put_record("s", name, "{}", version=0, group="g")  # type: ignore[attr-defined]
     with redis.Redis.from_url(url) as client:
+        client.zrem("{runjournal}:records:s", "a")
+        client.zrem("{runjournal}:records-of:1:sg", "b")
+        client.hdel("{runjournal}:record:1:sc", "number")
         client.hset("{runjournal}:run:a", "rest", "no JSON")
         client.delete("{runjournal}:run:b")
         client.zrem("{runjournal}:status:running", "c")
@@ -406,6 +421,9 @@ def test_damage_is_found(caplog: pytest.LogCaptureFixture) -> None:
         "run e ends at seq 1, and its events at seq 2",
         "run f is not listed",
         "run g is listed wrongly among the runs of its thread that are not settled",
+        "record 1:sa is not listed by its space",
+        "record 1:sb is not listed by its group",
+        "record 1:sc lacks a field",
     ):
         assert problem in found
     store.close()

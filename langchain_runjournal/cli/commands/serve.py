@@ -53,6 +53,12 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
     show_envvar=True,
     help="What clients must send as a bearer token. Without it, one is made if --host is not this machine.",
 )
+@click.option(
+    "--cancel-after",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop a run that a client of LangGraph Server began, if it has no reader for so long. Default: never.",
+)
 @click.option("--open", is_flag=True, help="Open the page in the browser.")
 @common
 @click.pass_obj
@@ -64,6 +70,7 @@ def serve(
     host: str,
     port: int,
     token: str | None,
+    cancel_after: float | None,
     open: bool,
 ) -> int:
     """Serve a graph over HTTP, with a chat page: answers survive closed tabs, restarts and crashes."""
@@ -77,7 +84,7 @@ def serve(
     if token is None and not _is_loopback(host):
         token = secrets.token_urlsafe(24)
     listener = _listener(host, port)
-    server = _Server(settings, _DEMO if demo else str(graph), checkpointer, token, is_demo=demo)
+    server = _Server(settings, _DEMO if demo else str(graph), checkpointer, token, cancel_after, is_demo=demo)
     with listener:
         try:
             asyncio.run(server.run(listener, host, opens=open))
@@ -126,12 +133,20 @@ class _Server:
     """The graph, its application, and uvicorn in one event loop."""
 
     def __init__(
-        self, settings: Settings, graph: str, checkpointer: str | None, token: str | None, *, is_demo: bool
+        self,
+        settings: Settings,
+        graph: str,
+        checkpointer: str | None,
+        token: str | None,
+        cancel_after: float | None,
+        *,
+        is_demo: bool,
     ) -> None:
         self._settings = settings
         self._graph = graph
         self._checkpointer = checkpointer
         self._token = token
+        self._cancel_after = cancel_after
         self._is_demo = is_demo
 
     async def run(self, listener: socket.socket, host: str, *, opens: bool) -> None:
@@ -172,7 +187,8 @@ class _Server:
             from ...demo.chat import HINT, IDEAS
 
             ideas, hint = IDEAS, HINT
-        return page_app(served.graph, served.journal, token=self._token, ideas=ideas, hint=hint)
+        about: Any = {"token": self._token, "ideas": ideas, "hint": hint, "cancel_after": self._cancel_after}
+        return page_app(served.graph, served.journal, **about)
 
     def _announce(self, listener: socket.socket, host: str, served: Any, opens: bool) -> None:
         port = listener.getsockname()[1]

@@ -33,7 +33,7 @@ WITH gone AS (
 SELECT run, {notify} FROM gone
 """
 _EVENTS: Final = "DELETE FROM {s}.events WHERE run = ANY(%(runs)s::bigint[])"
-_TABLES: Final = ("runs", "events", "deleted")
+_TABLES: Final = ("runs", "events", "deleted", "records")
 _FILE: Final = "SELECT pg_relation_filenode('{s}.%s')"
 _SKIPPED: Final = "its role may not rewrite the table %s, which may still hold the text of deleted runs"
 _Sql = Callable[[str], bytes]

@@ -21,6 +21,7 @@ TABLES: Final = {
     "deleted": "owner_id text, run_id text, beats bigint",
     "lessons": "graph text, name text, fact text",
     "holders": "thread_id text, holder text",
+    "records": "number bigint, space text, key text, group_key text, version bigint, text text",
     "migrations": "version integer, name text, serves integer, at timestamp with time zone",
 }
 """The tables that the migrations make. A later release may add columns, tables and indexes."""
@@ -28,6 +29,7 @@ INDEXES: Final = frozenset(
     {
         *(f"{table}_pkey" for table in TABLES),
         *("runs_run_id_key", "runs_of_thread", "runs_of_status", "runs_to_settle", "runs_to_stop", "runs_to_prune"),
+        *("records_space_key_key", "records_of_space", "records_of_group"),
     }
 )
 _COLUMNS: Final = """

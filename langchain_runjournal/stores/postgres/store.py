@@ -18,6 +18,7 @@ from .listening import Listening
 from .listing import Listing
 from .names import decoded, encoded, key, lock_number
 from .owners import Owners
+from .records import Records
 from .run_rows import run_row
 from .sessions import Session
 
@@ -60,7 +61,7 @@ _OURS: Final = (
 )
 
 
-class PostgresStore(EventRows, Listing, Owners, Facts, Listening):
+class PostgresStore(EventRows, Listing, Owners, Facts, Records, Listening):
     """Runs in one schema of a Postgres database.
 
     `busy_timeout`: seconds to wait for a lock of another transaction; a call takes two seconds more at most. What `append`

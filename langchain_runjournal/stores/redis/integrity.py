@@ -8,7 +8,7 @@ from typing import Final
 from ...errors import StoreCorrupt
 from .keys import decoded
 from .retention import Retention
-from .scripts import CHECK
+from .scripts import CHECK, CHECK_RECORDS
 
 _PAGE: Final = 200
 
@@ -22,7 +22,8 @@ class Integrity(Retention):
         if self._server.call(b"HGET", self._keys.store, b"id") != self.store_id:
             return ["the server was emptied, or another journal has begun there"]
         self._sweep()
-        return [problem for page in self._pages() for problem in self._problems(page)]
+        found = [problem for page in self._pages() for problem in self._problems(page)]
+        return [*found, *self._problems_of_records()]
 
     def _problems(self, run_ids: list[bytes]) -> Iterator[str]:
         found = self._step(CHECK, *run_ids, tell=False)
@@ -44,11 +45,22 @@ class Integrity(Retention):
             start = b"(" + page[-1]
             listed.update(page[::2])
             yield page[::2]
-        head, cursor = self._keys.run(b""), b"0"
+        for found in self._scan(self._keys.run(b"")):
+            if stray := [run_id for run_id in found if run_id not in listed]:
+                yield stray
+
+    def _problems_of_records(self) -> Iterator[str]:
+        for names in self._scan(self._keys.about("record", "")):
+            found = self._step(CHECK_RECORDS, *names, tell=False) if names else []
+            for name, problem in zip(found[::2], found[1::2], strict=True):
+                yield f"record {decoded(name)} {problem.decode()}"
+
+    def _scan(self, head: bytes) -> Iterator[list[bytes]]:
+        """Yield what follows in all keys that begin with `head`, in pages that may be empty."""
+        cursor = b"0"
         while True:
             cursor, keys = self._server.call(b"SCAN", cursor, b"MATCH", _plain(head) + b"*", b"COUNT", 1_000)
-            if stray := [key[len(head) :] for key in keys if key[len(head) :] not in listed]:
-                yield stray
+            yield [key[len(head) :] for key in keys]
             if cursor == b"0":
                 return
 

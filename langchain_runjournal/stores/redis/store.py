@@ -14,6 +14,7 @@ from .appending import Change, Known, changes_of
 from .integrity import Integrity
 from .keys import decoded, encoded
 from .owners import Owners
+from .records import Records
 from .scripts import APPEND, BEGIN, CLAIM, STOP, WITHDRAW
 
 _REMEMBERED: Final = 10_000
@@ -23,7 +24,7 @@ TIDY_AT: Final = 512 << 10
 _MERGED: Final = 50
 
 
-class RedisStore(Owners, Integrity):
+class RedisStore(Owners, Records, Integrity):
     """Runs in a Redis or Valkey server. `open_url` makes one from a URL."""
 
     def _begin(self) -> None:

@@ -24,6 +24,7 @@ from ...errors import (
     StoreTooNew,
 )
 from .creation import make, sweep
+from .record_rows import SCHEMA as RECORDS
 from .run_rows import INDEXES, is_no_text
 
 APPLICATION_ID: Final = 1380601420
@@ -227,6 +228,8 @@ def create(con: sqlite3.Connection) -> None:
             raise
     for index in INDEXES:
         con.execute(index)
+    for statement in RECORDS:
+        con.execute(statement)
 
 
 def _migrations() -> list[tuple[int, str, str]]:

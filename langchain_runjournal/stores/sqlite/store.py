@@ -32,6 +32,7 @@ from .facts import Facts
 from .integrity import problems
 from .listing import Listing
 from .owners import Owners
+from .records import Records
 
 TIDY_AT: Final = 512 << 10
 """Bytes in `live` from which on it is worth moving them to `segments`."""
@@ -43,7 +44,7 @@ _READ_SEGMENTS: Final = f"SELECT {COLUMNS} FROM segments WHERE run = ? AND last 
 _IS_LIVE: Final = "SELECT 1 FROM live WHERE id = ? AND run = ? AND last = ?"
 
 
-class SqliteStore(Owners, Listing, Facts):
+class SqliteStore(Owners, Listing, Facts, Records):
     """Runs in one SQLite file.
 
     With ``synchronous="normal"`` what `append` returned from survives a killed process and a crashed program; with
