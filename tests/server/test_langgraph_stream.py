@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.messages.tool import tool_call_chunk
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
@@ -22,7 +23,7 @@ from tests.support.agents import PlainText, words
 from tests.support.langgraph_streams import ALL, THEIRS, LateWrites, Place, said, theirs
 from tests.support.models import Gate
 from tests.support.recorded_fields import FIELDS
-from tests.support.stream_graphs import ASKING, GRAPHS, HELLO, held, model, tool_loop
+from tests.support.stream_graphs import ASKING, GRAPHS, HELLO, answers, held, model, tool_loop
 
 SERVERS = {"graph_id", "assistant_id", "run_id", "checkpoint", "parent_checkpoint"}
 """What a server adds to what LangGraph streams."""
@@ -347,6 +348,33 @@ def test_calls_that_langgraph_does_not_stream_stay_unsaid(journal: RunJournal) -
         assert [body[0]["content"] for _, body in said(frames, "messages")] == ["abc", "xy"]
 
     told.__annotations__["config"] = "RunnableConfig"
+    asyncio.run(main())
+
+
+def test_long_arguments_are_repeated_once(journal: RunJournal) -> None:
+    """A parser that is asked for each part of long arguments would hold up all readers. In the mode that repeats messages,
+    they come when they are complete."""
+
+    async def main() -> None:
+        long = {"q": "\\u00e4" * 5_000}
+        text = json.dumps(long)
+        parts = [
+            tool_call_chunk(name="look" if at == 0 else None, args=text[at : at + 300], id=None, index=0)
+            for at in range(0, len(text), 300)
+        ]
+        calling = [AIMessageChunk(content="", tool_call_chunks=[part]) for part in parts]
+        graph = StateGraph(MessagesState)
+        graph.add_node("agent", answers(model([*words("So"), *calling])))
+        graph.add_edge(START, "agent")
+        place = Place(journal, graph)
+        run, chunks = await place.run(HELLO)
+        frames = await place.frames(run.run_id)
+        compare(frames, chunks, ["messages"])
+        partial = [body[0] for _, body in said(frames, "messages/partial")]
+        assert partial[-1] == (await final_values(place.service, place.graph, run))["messages"][-1]
+        assert partial[-1]["tool_calls"][0]["args"] == long
+        assert 30 < len(partial) < 40 < len(parts)
+
     asyncio.run(main())
 
 
