@@ -20,6 +20,7 @@ from tests.support.asgi import fetch
 from tests.support.langgraph_clients import http, sdk
 from tests.support.left_runs import leave
 from tests.support.served import Served
+from tests.support.started_agent import needs_311
 
 Journals = Callable[..., RunJournal]
 
@@ -140,6 +141,7 @@ def test_a_page_of_another_origin(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 def test_the_status_of_a_thread(journal: RunJournal) -> None:
     """It follows from the runs: busy, interrupted at a question, error with its error, and idle again."""
 
@@ -218,6 +220,7 @@ def test_a_busy_thread_is_deleted(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_copy(journal: RunJournal, kind: str) -> None:
     """It has the whole history and the open question, and is a thread of its own from then on."""
