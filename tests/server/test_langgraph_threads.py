@@ -67,6 +67,20 @@ def test_the_life_of_a_thread(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+def test_at_the_same_moment(journal: RunJournal) -> None:
+    """Of clients that create one thread, one does; of changes to its metadata, none is lost."""
+
+    async def main() -> None:
+        client, thread_id = http(Served(journal).app), str(uuid4())
+        both = await asyncio.gather(*(client.post("/threads", json={"thread_id": thread_id}) for _ in range(8)))
+        assert sorted(one.status_code for one in both) == [200] + [409] * 7
+        path = f"/threads/{thread_id}"
+        await asyncio.gather(*(client.patch(path, json={"metadata": {str(number): number}}) for number in range(8)))
+        assert (await client.get(path)).json()["metadata"] == {str(number): number for number in range(8)}
+
+    asyncio.run(main())
+
+
 def test_what_a_thread_cannot_be(journal: RunJournal) -> None:
     """Ids that are no UUIDs, members of another type, and what this server cannot do are refused in words."""
 
