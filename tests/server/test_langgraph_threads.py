@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,8 @@ from langgraph_sdk.errors import APIStatusError
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.journal.records import records_of
-from langchain_runjournal.server.langgraph.thread_rows import SPACE
+from langchain_runjournal.server.langgraph.thread_rows import SPACE, ThreadRows
+from langchain_runjournal.server.langgraph.thread_status import ThreadRow
 from tests.support.asgi import fetch
 from tests.support.langgraph_clients import http, sdk
 from tests.support.left_runs import leave
@@ -79,6 +81,16 @@ def test_at_the_same_moment(journal: RunJournal) -> None:
         assert (await client.get(path)).json()["metadata"] == {str(number): number for number in range(8)}
 
     asyncio.run(main())
+    rows, seen = ThreadRows(records_of(journal), lambda: 7.0), []
+
+    def late(row: ThreadRow) -> ThreadRow:
+        if not seen:  # another process is faster
+            rows.change("t", lambda other: replace(other, metadata={**other.metadata, "theirs": 1}))
+        seen.append(row)
+        return replace(row, metadata={**row.metadata, "ours": 2})
+
+    assert rows.change("t", late).metadata == {"theirs": 1, "ours": 2}
+    assert len(seen) == 2
 
 
 def test_what_a_thread_cannot_be(journal: RunJournal) -> None:
