@@ -16,8 +16,10 @@ from tests.server.test_langgraph_states import Probe
 from tests.server.test_langgraph_threads import says, status_of
 from tests.support.langgraph_clients import http, sdk
 from tests.support.langgraph_probe import probe
+from tests.support.started_agent import needs_311
 
 
+@needs_311
 def test_threads_are_found(journal: RunJournal) -> None:
     """By metadata that they contain, values, status and ids; in each order, page by page, with chosen members."""
 
