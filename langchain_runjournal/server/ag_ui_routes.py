@@ -198,7 +198,7 @@ def _as_it_is(view: ThreadView, turn: Turn, edited: BaseMessage) -> BaseMessage:
     """Return the message of the user that is answered again."""
     kept = next((one for one in view.messages if one.id == edited.id), None)
     if kept is None:
-        raise Problem(409, "The run that answers this message is going on. Connect to it, or stop it first.")
+        raise Problem(409, "The run that answers this message has not ended. Connect to it, or stop it first.")
     return edited if turn.is_edited else kept
 
 

@@ -25,7 +25,7 @@ from ..events.run import Begun
 from ..events.run_state import advance, shown
 from ..events.run_state import begin as new_run
 from ..events.segments import Segment, unpack
-from .recording import Recording, StoredRecord
+from .recording import Listening, Recording, StoredRecord
 
 __all__ = [
     "Begun",
@@ -96,20 +96,6 @@ class Restoring(Protocol):
 
     def deleted(self, owner_id: str) -> Collection[str]:
         """Return the deleted or pruned runs of `owner_id` that its spool may still hold, until the owner is forgotten."""
-
-
-class Listening(Protocol):
-    """A further method of a store whose server reports writes.
-
-    Without it, the journal calls `changed` 100 times a second while a follower waits.
-    """
-
-    def listen(self, wake: Callable[[], None]) -> None:
-        """Call `wake`, from any thread, soon after another writer has written. `wake` does no I/O and does not wait.
-
-        `changed` has its new number before `wake` is called. A wake-up may be lost, and may come without a change: the
-        journal looks at `changed` once a second all the same. Each call replaces the function of the call before.
-        """
 
 
 class Store(Protocol):

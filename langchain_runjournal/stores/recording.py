@@ -1,10 +1,12 @@
-"""The methods of a store that keeps records: small JSON objects beside the runs, each written by compare-and-set."""
+"""Further methods that a store may have: it keeps records, small JSON objects beside the runs, each written by
+compare-and-set; or its server reports writes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-__all__ = ["Recording", "StoredRecord"]
+__all__ = ["Listening", "Recording", "StoredRecord"]
 
 
 class StoredRecord(NamedTuple):
@@ -49,4 +51,18 @@ class Recording(Protocol):
 
         With a group, return only those of the group. A caller that goes on from the largest number that it has seen misses
         no record of the space.
+        """
+
+
+class Listening(Protocol):
+    """A further method of a store whose server reports writes.
+
+    Without it, the journal calls `changed` 100 times a second while a follower waits.
+    """
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Call `wake`, from any thread, soon after another writer has written. `wake` does no I/O and does not wait.
+
+        `changed` has its new number before `wake` is called. A wake-up may be lost, and may come without a change: the
+        journal looks at `changed` once a second all the same. Each call replaces the function of the call before.
         """
