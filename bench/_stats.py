@@ -66,6 +66,11 @@ def times(value: float) -> str:
     return "-" if math.isnan(value) else f"{three(value)}x"
 
 
+def paired(values: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median of the ratios of two rows, round by round: what slows one round down slows both."""
+    return Sample([value / other for value, other in zip(values, base, strict=True)]).median
+
+
 def spread(sample: Sample) -> str:
     """Format the range of the middle half of the values."""
     return f"{seconds(sample.at(0.25))} .. {seconds(sample.at(0.75))}"

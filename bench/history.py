@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from click.testing import CliRunner
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Event, RunJournal, attach
+from langchain_runjournal.cli.app import commands
 from langchain_runjournal.events.segments import pack
 from langchain_runjournal.stores import open_store
 
@@ -27,6 +29,7 @@ _GRAPH: Final = "agent"
 _THREADS: Final = 50
 """The number of threads over which the old runs are distributed."""
 _OPEN, _IDLE, _LEFT = "RunJournal(...), and close", "recover, no run is left", "recover, a run was killed"
+_PRUNE, _KEEP, _LIST = "prune, no run is so old", "prune, all are kept", "runjournal list, 20 runs"
 _TURN, _CUT = "a turn of 1 token", "a turn after a run that was killed"
 _LIMIT: Final = 2
 _BATCH: Final = 2_000
@@ -36,7 +39,7 @@ def run(bench: Bench) -> None:
     """Run the section."""
     bench.begin("history")
     heading("17. A long history")
-    few, many = 100, bench.pick(100_000, 2_000)
+    few, many = bench.pick(10_000, 200), bench.pick(100_000, 2_000)
     repetitions = bench.pick(15, 3)
     with (
         bench.directory() as directory,
@@ -52,13 +55,14 @@ def run(bench: Bench) -> None:
         found = bench.interleave("history", contenders, repetitions)
     note(f"Journals that hold {few:,} and {many:,} runs that were interrupted and settled, on {_THREADS} threads; median of")
     note(f"{repetitions} in shuffled order. Each turn is on one of these threads. InMemorySaver.")
+    note(f"{_KEEP!r} counts the runs that are kept in the index, so it grows with them.")
     rows = [_row(bench, name, found[f"{name}, {few:,}"], found[f"{name}, {many:,}"]) for name in _ACTS]
     table(["", f"{few:,} runs", f"{many:,} runs", "p25 .. p75", "ratio", "target"], rows)
 
 
 def _row(bench: Bench, name: str, few: Sample, many: Sample) -> list[str]:
     ratio = many.median / few.median
-    said = bench.at_most(f"history, {name}: many runs to few", ratio, _LIMIT, times)
+    said = "" if name == _KEEP else bench.at_most(f"history, {name}: many runs to few", ratio, _LIMIT, times)
     return [name, seconds(few.median), seconds(many.median), spread(many), times(ratio), said]
 
 
@@ -116,6 +120,20 @@ def _left(stage: Any) -> Callable[[], object]:
     return lambda: _expect(1, stage.journal.recover(stage.graph))
 
 
+def _none(act: Callable[[], list[str]]) -> None:
+    if found := act():
+        raise AssertionError(f"{len(found)} runs were deleted")
+
+
+def _list(stage: Any) -> Callable[[], object]:
+    def work() -> None:
+        found = CliRunner().invoke(commands, ["list", "--journal", str(stage.path), "--json"])
+        if found.exit_code or found.stdout.count("\n") != 20:
+            raise AssertionError(found.output)
+
+    return work
+
+
 def _turn(stage: Any) -> Callable[[], object]:
     stage.graph.checkpointer.delete_thread("thread-1")  # the thread does not grow, only its runs do
     return partial(stage.attached.invoke, {"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": "thread-1"}})
@@ -131,6 +149,9 @@ _ACTS: Final[dict[str, Callable[[Any], Callable[[], object]]]] = {
     _OPEN: _open,
     _IDLE: _idle,
     _LEFT: _left,
+    _PRUNE: lambda stage: partial(_none, lambda: stage.journal.prune(older_than=1e9)),
+    _KEEP: lambda stage: partial(_none, lambda: stage.journal.prune(keep_last=100_000_000)),
+    _LIST: _list,
     _TURN: _turn,
     _CUT: _cut,
 }

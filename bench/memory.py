@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langchain_runjournal import JournalCallbackHandler, RunJournal, attach
+
 from ._children import Child
+from ._load import new_id
 from ._stats import size, three
+from ._threads import Answers, by_hand
 from ._tools import Bench, heading, note, table
 
+_ENDED = 600
 _FLAT, _DISK = 5, 30
 """Bytes per token: the limit below which memory counts as flat (a list of the tokens takes 60), and the target on disk."""
 
@@ -30,6 +41,47 @@ def run(bench: Bench) -> None:
             note("The same through JournalCallbackHandler, with chunks that the bench drops.")
         _show(traced, plain)
         _judge(bench, name, traced, plain)
+    _ended(bench)
+
+
+def _ended(bench: Bench) -> None:
+    """Measure what a journal keeps of a run that has ended."""
+    count = bench.pick(5_000, 500)
+    note(f"Runs that have ended, {count:,} of them: memory that tracemalloc counts for each, with the id of the run.")
+    rows = []
+    with bench.directory() as directory, RunJournal(directory / "runs.db") as journal:
+        model, handler = Answers(tokens=1), JournalCallbackHandler(journal)
+        saver = InMemorySaver()
+        graph = attach(by_hand(model, [], saver, "bench"), journal)
+
+        def turn() -> None:
+            thread_id = new_id()
+            graph.invoke({"messages": [HumanMessage("hi")]}, {"configurable": {"thread_id": thread_id}})
+            saver.delete_thread(thread_id)  # not with the runs of the thread, as the graph's checkpointer would
+
+        acts: dict[str, Callable[[], object]] = {
+            "JournalCallbackHandler": lambda: model.invoke("hi", {"callbacks": [handler]}),
+            "attach": turn,
+        }
+        for name, act in acts.items():
+            each = _grown(journal, act, count)
+            rows.append([name, three(each), bench.at_most(f"memory of an ended run, {name}", each, _ENDED, three)])
+    table(["recorded by", "bytes each", "target"], rows)
+
+
+def _grown(journal: RunJournal, act: Callable[[], object], count: int) -> float:
+    for _ in range(200):
+        act()
+    journal.flush()
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(count):
+        act()
+    journal.flush()
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return size / count
 
 
 def _show(traced: list[Any], plain: list[Any]) -> None:

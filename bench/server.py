@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final
@@ -13,7 +13,7 @@ from tests.support.servers import RedisServer, ServerMissing
 
 from ._children import Child
 from ._load import words
-from ._stats import Sample, seconds, size, spread, three, times
+from ._stats import Sample, paired, seconds, size, spread, three, times
 from ._tools import Bench, heading, note, table
 
 _NAMES: Final = {
@@ -157,7 +157,7 @@ def _live(bench: Bench, world: World) -> None:
     note(f"takes with no client. Medians of {rounds} rounds; a ratio is the median of the ratios of the rounds.")
     rows = []
     for name, values in found.items():
-        ratio, sample = _ratio(values, found["send"]), Sample(values)
+        ratio, sample = paired(values, found["send"]), Sample(values)
         target = ""
         if name == "journal":
             target = bench.at_most("server, live: CPU per delivery, times one send(2)", ratio, _LIVE, times)
@@ -190,7 +190,7 @@ def _burst(bench: Bench, world: World) -> None:
     note(f"Burst: a run to {clients} clients as fast as it can, 20 tokens in a turn of the loop. Deliveries per CPU second.")
     rows = []
     for name, values in found.items():
-        target, median, ratio = "", Sample(values).median, _ratio(found["journal"], values)
+        target, median, ratio = "", Sample(values).median, paired(found["journal"], values)
         if name == "journal":
             target = bench.at_least("server, burst: deliveries/s on a core", median, _BURST, three)
         if name == "queues":
@@ -198,11 +198,6 @@ def _burst(bench: Bench, world: World) -> None:
         gone = f"{lost[name]:.0%} lost" if name == "memory" and lost[name] > 0 else ""
         rows.append([_NAMES[name], three(median), times(ratio), gone, target])
     table(["", "deliveries/s", "this server is", "", ""], rows)
-
-
-def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the median of the ratios of two rows, round by round."""
-    return Sample([value / base for value, base in zip(one, other, strict=True)]).median
 
 
 def _check(name: str, found: dict[str, float], count: int, clients: int) -> None:
@@ -245,11 +240,11 @@ def _replay(bench: Bench, world: World) -> None:
         "this server, ?merge=1": bench.at_least("server, replay, merged: events/s", Sample(merged).median, _MERGED, three),
         "this server, each event": bench.at_least("server, replay, each: events/s", Sample(plain).median, _PLAIN, three),
         "a SQLite row per token, a write each": bench.at_least(
-            "server, replay, merged: times a row per token", _ratio(merged, by_row), _ROWS, times
+            "server, replay, merged: times a row per token", paired(merged, by_row), _ROWS, times
         ),
     }
     rows = [
-        [name, three(Sample(values).median), wall[name], times(_ratio(merged, values)), targets.get(name, "")]
+        [name, three(Sample(values).median), wall[name], times(paired(merged, values)), targets.get(name, "")]
         for name, values in found.items()
     ]
     table(["", "events/s", "until the client has all", "merged is", ""], rows)
@@ -281,7 +276,7 @@ def _first(bench: Bench, world: World) -> None:
     note(f"Time from a request, on a new connection, to the first frame with an id; medians of {rounds}.")
     anchor = next(iter(found.values()))
     rows = [
-        [name, seconds(Sample(values).median), spread(Sample(values)), times(_ratio(values, anchor)), ""]
+        [name, seconds(Sample(values).median), spread(Sample(values)), times(paired(values, anchor)), ""]
         for name, values in found.items()
     ]
     table(["", "p50", "p25 .. p75", "x a short run", ""], rows)

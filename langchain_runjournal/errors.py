@@ -175,7 +175,7 @@ class ArgumentsConflict(InvalidArgument):
 
 
 class UnknownStore(RunJournalError, ValueError):
-    """The journal cannot open {url!r}: {reason}. Use a path such as "runs.db", a URL such as "sqlite:///var/lib/app/runs.db",
+    """The journal cannot open {url!r}: {reason}. Use a path such as "runs.db", a URL such as "sqlite:////var/lib/app/runs.db",
     "postgresql://user@host/database" or "redis://host", or ":memory:" for a journal that ends with the process."""
 
 

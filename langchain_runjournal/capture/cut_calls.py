@@ -138,7 +138,7 @@ def _of_thread(thread_id: str) -> str:
 def keep(node: Node, delta: Mapping[str, Any], written: str) -> None:
     """Keep the JSON of a delta (`written`) until the call has ended, if the delta is about tool calls."""
     if is_of_calls(delta):
-        node.raw.write(written)
+        node.raw.write(f"{written},")
 
 
 class Refusing:

@@ -134,7 +134,7 @@ class JournalCallbackHandler(Refusing, Shared, CustomEvents, GraphCallbackHandle
                 short = short_json(content, calls)
                 if short is not None:
                     if calls:
-                        node.raw.write(short)
+                        node.raw.write(f"{short},")
                     if not node.said:
                         node.spoke, node.said = True, not calls and delta_is_visible({"blocks": content})
                     self._core.appender.record(node.run_id, node.id, DELTA, None, short)

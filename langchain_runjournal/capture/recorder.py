@@ -106,7 +106,7 @@ class Recorder(Tasks):
         return found
 
     def _is_used(self, run_id: str) -> bool:
-        buffer = self._core.appender.buffers.get(run_id)
+        buffer = self._core.appender.buffer_of(run_id)
         if buffer is not None:
             return bool(buffer.ended)
         try:

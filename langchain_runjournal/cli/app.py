@@ -17,6 +17,7 @@ from ..errors import ForeignDatabase, RunJournalError, StoreCorrupt, StoreFailed
 from .commands.check import check
 from .commands.delete import delete
 from .commands.demo import demo
+from .commands.doctor import doctor
 from .commands.export import export
 from .commands.follow import follow
 from .commands.list import list_runs
@@ -27,7 +28,7 @@ from .commands.show import show
 from .commands.stop import stop
 from .commands.transcript import transcript
 from .commands.view import view
-from .options import CommandFailed, Settings, common
+from .options import CommandFailed, Settings, global_options
 from .output import LogLines, Output
 
 _SIGPIPE: Final = 141
@@ -35,9 +36,9 @@ _INTERRUPTED: Final = 130
 _EPILOG: Final = """\b
 Examples:
   runjournal list                         the last runs of runs.db
-  runjournal --journal app.db show @last  the newest run of another journal
-  runjournal list --status failed | jq .  JSON lines, because stdout is a pipe
-  runjournal follow 019a                  the tokens of a run as they arrive
+  runjournal --journal app.db show        the newest run of another journal
+  runjournal list --json | jq -r .run_id  JSON lines, for programs
+  runjournal follow                       the newest run, as its words arrive
 
 Exit: 0 fine, 1 a problem was found, 2 wrong usage. Docs: docs/cli.md
 """
@@ -72,7 +73,7 @@ class Commands(click.Group):
             settings.output.report_damage()
             if not isinstance(exc, StoreFailed) and not isinstance(exc.__cause__, StoreFailed):
                 settings.output.report_outage()
-            return _complain(_text(exc))
+            return _complain(_text(exc), more=exc.more if isinstance(exc, CommandFailed) else ())
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagates
@@ -85,7 +86,7 @@ class Commands(click.Group):
                 setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
             elif isinstance(stream := getattr(sys, name), io.TextIOWrapper) and mode == "w":
                 stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
-        options |= {"standalone_mode": False, "auto_envvar_prefix": "RUNJOURNAL"}
+        options |= {"standalone_mode": False}
         try:
             code = self._main(args, prog_name or "runjournal", options)
         except BrokenPipeError:
@@ -132,9 +133,12 @@ def _with_options(exc: Exception) -> str:
     return said
 
 
-def _complain(text: str, code: int = 1) -> int:
+def _complain(text: str, code: int = 1, more: Sequence[str] = ()) -> int:
+    output = Output()
     try:
-        Output().say(f"runjournal: {text}", "red")
+        output.say(f"runjournal: {text}", "red")
+        for line in more:
+            output.say(line, indent="  ")
     except BrokenPipeError:
         raise
     except OSError:
@@ -162,18 +166,36 @@ def _flush_or_discard() -> None:
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, message="runjournal %(version)s", allow_from_autoenv=False)
-@common
+@click.version_option(__version__, "-V", "--version", message="runjournal %(version)s")
+@global_options
 @click.pass_context
 def commands(ctx: click.Context) -> None:
     """Read the runs of a journal, follow and stop them, and maintain the journal.
 
-    RUN is an id, a prefix of an id that only one run has, @last, or @2 for the last but one.
+    RUN is an id, a prefix of an id that only one run has, @last, or @2 for the last but one. show, transcript, follow and
+    view take the newest run if none is named.
+
+    The options below may stand before the name of a command or behind it. NO_COLOR=1 turns colours off.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
 
 
-for _command in (list_runs, show, transcript, follow, stop, recover, check, delete, prune, export, view, serve, demo):
+for _command in (
+    list_runs,
+    show,
+    transcript,
+    follow,
+    stop,
+    recover,
+    check,
+    doctor,
+    delete,
+    prune,
+    export,
+    view,
+    serve,
+    demo,
+):
     commands.add_command(_command)

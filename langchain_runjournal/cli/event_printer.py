@@ -233,7 +233,9 @@ class TextPrinter:
             case "run.settled":
                 self._line(f"its thread is settled: {plural(len(as_list(data.get('messages'))), 'message')} written")
             case "run.lost":
-                self._line(f"lost {data.get('events')} events that could not be kept", "red")
+                lost = data.get("events")
+                what = plural(lost, "event") if isinstance(lost, int) else f"{lost} events"
+                self._line(f"lost {what} that could not be kept", "red")
             case "run.end":
                 self._end(event)
             case _:
@@ -245,7 +247,7 @@ class TextPrinter:
         usage = data.get("usage")
         used = tokens(usage) if isinstance(usage, Mapping) else ""
         parts = [f"{data.get('status', 'completed')}{f' ({why})' if why else ''}"]
-        parts += [f"after {duration(event.at - self._run.started_at)}"] + ([used] if used else [])
+        parts += [f"after {duration(event.at - self._run.started_at)}"] + ([f"tokens: {used}"] if used else [])
         self._line("run " + ", ".join(parts))
 
     def _line(self, text: str, style: str = "dim") -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -25,6 +25,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class CommandFailed(Exception):
     """What went wrong and what to do, in one line. The command exits with 1."""
 
+    def __init__(self, text: str, *more: str) -> None:
+        """`more`: lines that stand below it, such as the runs to choose from."""
+        super().__init__(text)
+        self.more = more
+
 
 class Settings:
     """The values of the common options, wherever they were given, and the output that they configure."""
@@ -42,7 +47,7 @@ class Settings:
         """Set the value of an option."""
         self.values[name] = value
         if name == "json":
-            self.output.wants_json = value
+            self.output.as_json = bool(value)
 
     @contextmanager
     def open(self) -> Iterator[RunJournal]:
@@ -68,22 +73,24 @@ class Settings:
                 self.output.warn(f"the spool of a dead owner is damaged: {report.problem}. The file was kept.")
         return len(reports)
 
-    def _url(self) -> str:
-        given = self.values.get("journal")
-        url = given or DEFAULT
+    @property
+    def url(self) -> str:
+        """The path or the URL of the journal, which need not exist."""
+        url = str(self.values.get("journal") or DEFAULT)
         if url.strip() == ":memory:":
             raise click.UsageError('":memory:" is a journal that ends with its process: give the path of a file.')
+        return url
+
+    def _url(self) -> str:
+        given, url = self.values.get("journal"), self.url
         what_to_do = "Give the path or the URL of one with --journal, or set RUNJOURNAL_URL."
-        try:
+        with wrong_urls():
             if is_on_server(url):
                 if not exists(url, busy_timeout=self.values.get("busy_timeout")):
                     restore = "If it held one before, restore that from a backup."
                     raise CommandFailed(f"{masked(url)} holds no journal. {what_to_do} {restore}")
-                return str(url)
+                return url
             path = path_of(url)
-        except UnknownStore as exc:
-            instead = "Give a path such as runs.db, or a URL such as sqlite:///var/lib/app/runs.db or postgresql://host/db"
-            raise click.UsageError(f"{exc.url!r} names no journal: {exc.reason}. {instead}") from exc
         if path.is_dir():
             raise CommandFailed(f"{path} is a directory. Give the path of a journal in it, for example {path / DEFAULT}.")
         if not path.exists():
@@ -91,12 +98,17 @@ class Settings:
             raise CommandFailed(f"The journal {path} does not exist{where}. {what_to_do}")
         if path.is_file() and not path.stat().st_size and not Path(f"{path}-wal").exists():
             raise CommandFailed(f"{path} is an empty file, and not yet a journal. {what_to_do}")
-        return str(url)
+        return url
 
 
-def option(*names: str, **more: Any) -> Callable[[_F], _F]:
-    """Define an option whose help also shows the environment variable that sets it."""
-    return click.option(*names, show_envvar=True, **more)
+@contextmanager
+def wrong_urls() -> Iterator[None]:
+    """Turn the error about a URL that names no journal into wrong usage."""
+    try:
+        yield
+    except UnknownStore as exc:
+        instead = "Give a path such as runs.db, or a URL such as sqlite:////var/lib/app/runs.db or postgresql://host/db"
+        raise click.UsageError(f"{exc.url!r} names no journal: {exc.reason}. {instead}") from exc
 
 
 class Seconds(click.FloatRange):
@@ -111,7 +123,7 @@ class Seconds(click.FloatRange):
 def timeout_option(help: str) -> Callable[[_F], _F]:
     """Define `--timeout`, for commands that wait for a run to stop."""
     seconds = Seconds(0, min_open=True)
-    return option("--timeout", type=seconds, default=60.0, show_default=True, metavar="SECONDS", help=help)
+    return click.option("--timeout", type=seconds, default=60.0, show_default=True, metavar="SECONDS", help=help)
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -123,43 +135,72 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         settings.set(name, value)
 
 
-def _common(*names: str, **more: Any) -> Callable[[_F], _F]:
-    return option(*names, callback=_keep, expose_value=False, **more)
-
-
-_COMMON: Final = (
-    _common(
+_Option: TypeAlias = tuple[str, dict[str, Any]]
+_GLOBAL: Final[tuple[_Option, ...]] = (
+    (
         "--journal",
-        metavar="PATH_OR_URL",
-        envvar="RUNJOURNAL_URL",
-        help=f"The journal. Without it: {DEFAULT} in the current directory. Give a URL with a password in the variable,"
-        " because other users see the command line.",
+        {
+            "metavar": "PATH_OR_URL",
+            "envvar": "RUNJOURNAL_URL",
+            "show_envvar": True,
+            "help": f"The journal. Without it: {DEFAULT} in the current directory. Give a URL with a password in the"
+            " variable, because other users see the command line.",
+        },
     ),
-    _common(
+    (
         "--json/--no-json",
-        default=None,
-        envvar="RUNJOURNAL_JSON",
-        help="JSON lines, or text for people. Without it: JSON lines unless stdout is a terminal.",
+        {
+            "default": None,
+            "envvar": "RUNJOURNAL_JSON",
+            "show_envvar": True,
+            "help": "Print JSON lines instead of text, on a terminal and in a pipe.",
+        },
     ),
-    _common(
+    (
         "--busy-timeout",
-        type=Seconds(0, 1_000_000, min_open=True),
-        metavar="SECONDS",
-        envvar="RUNJOURNAL_BUSY_TIMEOUT",
-        help="How long to wait for another process that has locked the journal. Without it: 5.",
+        {
+            "type": Seconds(0, 1_000_000, min_open=True),
+            "metavar": "SECONDS",
+            "help": "How long to wait for another process that has locked the journal. Without it: 5.",
+        },
     ),
-    _common(
+    (
         "--spool-dir",
-        metavar="DIRECTORY",
-        envvar="RUNJOURNAL_SPOOL_DIR",
-        help="The `spool_dir` of the program, if it has one: spools of dead owners are imported from there as well.",
+        {
+            "metavar": "DIRECTORY",
+            "envvar": "RUNJOURNAL_SPOOL_DIR",
+            "show_envvar": True,
+            "help": "The `spool_dir` of the program, if it has one: spools of dead owners are imported from there as well.",
+        },
     ),
-    _common("--debug", is_flag=True, envvar="RUNJOURNAL_DEBUG", help="Show the traceback of an error."),
+    ("--debug", {"is_flag": True, "help": "Show the traceback of an error."}),
 )
 
 
-def common(function: _F) -> _F:
-    """Add the options that every command and the group have."""
-    for add in reversed(_COMMON):
-        function = add(function)
+def _with_global(function: _F, *, hidden: bool) -> _F:
+    for name, about in reversed(_GLOBAL):
+        function = click.option(name, callback=_keep, expose_value=False, hidden=hidden, **about)(function)
     return function
+
+
+def global_options(function: _F) -> _F:
+    """Add the options that every command has to the group, whose help shows them."""
+    return _with_global(function, hidden=False)
+
+
+class Command(click.Command):
+    """A command. Its help names the help of the group, which has the options of all commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of this command alone."""
+        super().format_options(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(f"Options of every command ({', '.join(_NAMES)}): see `runjournal --help`.")
+
+
+_NAMES: Final = tuple(name.partition("/")[0] for name, _ in _GLOBAL)
+
+
+def common(function: _F) -> _F:
+    """Let a command take the options that every command has, also behind its name. Its help leaves them out."""
+    return _with_global(function, hidden=True)

@@ -25,8 +25,8 @@ class Output:
     """What a command prints, and the exit code that follows from it. Every text may hold control characters."""
 
     def __init__(self) -> None:
-        self.wants_json: bool | None = None
-        """The value of `--json` or `--no-json`; None if neither was given."""
+        self.as_json = False
+        """Whether data is JSON. Only `--json` or its variable says so: a pipe changes no format."""
         self.is_silent = False
         """Whether :meth:`say` prints nothing: during shell completion, the user is in the middle of a line."""
         self.exit_code = 0
@@ -36,11 +36,6 @@ class Output:
         self.has_reported_damage = False
         self.outage: list[str] = []
         """Logged failures of the store, printed at the end unless the command fails because of them."""
-
-    @property
-    def as_json(self) -> bool:
-        """Whether data is JSON: as the user asked, else whenever stdout is not a terminal."""
-        return not self.out.is_terminal if self.wants_json is None else self.wants_json
 
     @cached_property
     def out(self) -> Console:
@@ -52,11 +47,16 @@ class Output:
         """The console for everything else."""
         return _console(sys.stderr)
 
-    def say(self, text: str, style: str = "") -> None:
+    def say(self, text: str, style: str = "", *, indent: str = "") -> None:
         """Print one line to stderr."""
         if self.is_silent:
             return
-        self.talk.print(Text(one_line(text), style=style), soft_wrap=True)
+        try:
+            self.talk.print(Text(indent + one_line(text), style=style), soft_wrap=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass  # only stderr is full: the data and the exit code are not
 
     def end_line(self) -> None:
         """Start a new line after the ^C that a terminal shows."""

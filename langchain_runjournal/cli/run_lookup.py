@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -20,11 +22,12 @@ from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from .options import CommandFailed, Settings
 from .output import Output
-from .terminal_text import one_line, standing
+from .terminal_text import ago, one_line, standing
 
 _SHORTEST: Final = 8
 _CANDIDATES: Final = 5
 _PAGE: Final = 2_000
+_IDS: Final = 10_000
 OwnerState = Literal["alive", "gone", "unknown", "nobody"]
 """The values of `owner_state`. "gone": a dead owner. "unknown": on another machine, with a lease that has not run out."""
 
@@ -56,42 +59,64 @@ class RunId(_Text):
 
 
 class Ids:
-    """The ids of all runs of a journal. Reads no events."""
+    """The ids of the runs of a journal, sorted. `beginning`: lists those with a prefix, at most so many, or all."""
 
-    def __init__(self, journal: RunJournal) -> None:
-        self.newest_first = [run.run_id for run in journal.runs(limit=None)]
-        self._sorted = sorted(self.newest_first)
+    def __init__(self, beginning: Callable[[str, int | None], list[str]]) -> None:
+        self._beginning = beginning
 
     def short(self, run_id: str) -> str:
         """Return the shortest prefix of an id that no other run has, of at least 8 characters."""
-        place = bisect_left(self._sorted, run_id)
-        least = _SHORTEST
-        for other in (*self._sorted[max(place - 1, 0) : place], *self._sorted[place + 1 : place + 2]):
-            same = next((at for at, (a, b) in enumerate(zip(run_id, other, strict=False)) if a != b), len(other))
-            least = max(least, same + 1)
+        least, most = _SHORTEST, len(run_id)
+        while least < most:
+            middle = (least + most) // 2
+            if all(other == run_id for other in self._beginning(run_id[:middle], 2)):
+                most = middle
+            else:
+                least = middle + 1
         while run_id[least - 1 : least] == "-":
             least += 1
         return run_id[:least]
 
     def beginning_with(self, start: str) -> list[str]:
         """List the ids with a prefix."""
-        first = bisect_left(self._sorted, start)
-        last = first
-        while last < len(self._sorted) and self._sorted[last].startswith(start):
-            last += 1
-        return self._sorted[first:last]
+        return self._beginning(start, None)
 
 
-def short_id(output: Output, journal: RunJournal, run_id: str) -> str:
-    """Return the shortest unique prefix of an id. Damage of other runs is not reported for that."""
-    before = len(output.damage)
-    short = Ids(journal).short(run_id)
-    del output.damage[before:]
-    return short
+def ids_of(journal: RunJournal) -> Ids:
+    """Return the ids of the runs of a journal. No run is read for that."""
+    core = core_of(journal)
+    core.catch_up()
+    beginning = getattr(core.store, "ids", None)
+    if beginning is not None:
+        return Ids(beginning)
+    known: list[str] = []
+    after = 0
+    while page := core.store.began(after, thread_id=None, limit=_IDS):
+        known += [one.run_id for one in page]
+        after = page[-1].number
+    return Ids(partial(_beginning, sorted(known)))
 
 
-def find_run(journal: RunJournal, name: str) -> Run:
-    """Return the run that a user has named. Raise `CommandFailed` if no run or several match."""
+def _beginning(known: list[str], start: str, limit: int | None) -> list[str]:
+    first = last = bisect_left(known, start)
+    most = len(known) if limit is None else first + limit
+    while last < min(most, len(known)) and known[last].startswith(start):
+        last += 1
+    return known[first:last]
+
+
+def short_id(journal: RunJournal, run_id: str) -> str:
+    """Return the shortest unique prefix of an id."""
+    return ids_of(journal).short(run_id)
+
+
+def find_run(journal: RunJournal, name: str | None) -> Run:
+    """Return the run that a user has named, or the newest one. Raise `CommandFailed` if no run or several match."""
+    if name is None:
+        newest = journal.runs(limit=1)
+        if not newest:
+            raise CommandFailed(f"The journal {journal.url} holds no run yet.")
+        return newest[0]
     if not name:
         raise CommandFailed("An empty run id names no run. List them with `runjournal list`.")
     if not is_utf8(name):
@@ -100,24 +125,38 @@ def find_run(journal: RunJournal, name: str) -> Run:
         return journal.run(name)
     except RunNotFound:
         pass
-    ids = Ids(journal)
     counted = re.fullmatch(r"@(last|[0-9]+)", name)
     if counted:
         place = 1 if counted[1] == "last" else int(counted[1])
-        if not 1 <= place <= len(ids.newest_first):
-            raise CommandFailed(f"{name} names no run: the journal holds {plural(len(ids.newest_first), 'run')}.")
-        return journal.run(ids.newest_first[place - 1])
-    found = ids.beginning_with(name)
+        runs = journal.runs(limit=place)
+        if len(runs) < place or place < 1:
+            runs = journal.runs(limit=None)  # a damaged run is left out, also by a limit
+        if not 1 <= place <= len(runs):
+            raise CommandFailed(f"{name} names no run: the journal holds {plural(len(runs), 'run')}.")
+        return runs[place - 1]
+    found = ids_of(journal).beginning_with(name)
     if len(found) == 1:
         return journal.run(found[0])
     if not found:
         held = "List what it holds with `runjournal list --all`."
         raise CommandFailed(f"The journal {journal.url} holds no run {name!r}. {held}")
-    shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
-    raise CommandFailed(f"{plural(len(found), 'run')} begin with {name!r}: {shown}. Give more of the id.")
+    raise CommandFailed(
+        f"{plural(len(found), 'run')} begin with {name!r}. Give more of the id:", *_candidates(journal, found)
+    )
 
 
-def find_runs(journal: RunJournal, names: Iterable[str]) -> list[Run]:
+def _candidates(journal: RunJournal, found: Collection[str]) -> Iterator[str]:
+    """Yield a line for each of the newest runs among `found`: its id, its thread and its age."""
+    now = time.time()
+    newest = [run for run in journal.runs(limit=None) if run.run_id in found]
+    for run in newest[:_CANDIDATES]:
+        thread = "no thread" if run.thread_id is None else f"thread {one_line(run.thread_id, 40)}"
+        yield f"{run.run_id}, {thread}, {standing(run)}, begun {ago(run.started_at, now)}"
+    if len(newest) > _CANDIDATES:
+        yield f"and {plural(len(newest) - _CANDIDATES, 'older run')}"
+
+
+def find_runs(journal: RunJournal, names: Iterable[str | None]) -> list[Run]:
     """Return the runs that a user has named, each once."""
     return list({run.run_id: run for run in (find_run(journal, name) for name in names)}.values())
 

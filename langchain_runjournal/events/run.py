@@ -82,11 +82,18 @@ class Run(_Source):
 
     def _repr_html_(self) -> str:
         """Return the timeline of the run, for notebooks; a summary where its events can no longer be read."""
-        from ..view import fragment, summary
+        return self._repr_mimebundle_()["text/html"]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the timeline of the run for notebooks: as HTML, and as an SVG image for viewers that show no HTML.
+
+        `include` and `exclude` are the MIME types that a notebook asks for; it removes the others itself.
+        """
+        from ..view import bundle, summary
 
         read = getattr(self, "_events", None)
         events = None if read is None else read()
-        return summary(self) if events is None else fragment(self, events)
+        return {"text/html": summary(self)} if events is None else bundle(self, events)
 
 
 def with_events(run: Run, read: Callable[[], list[Event] | None]) -> Run:

@@ -21,6 +21,7 @@ from ..errors import RunFenced, RunJournalError
 from ..events import DELTA, MARKS, NO_DATA, Event, Kind
 from ..events.encoding import encode_text, encode_value
 from .deleted_runs import DeletedRuns
+from .ended_runs import EndedRuns
 from .overflow import Entry, Overflow
 from .pending_errors import Complaints
 from .run_buffer import RunBuffer
@@ -63,7 +64,8 @@ class Appender:
         self._slots = 0
         self.spool_records = SpoolRecords()
         self.forgotten = False
-        self._retired: deque[RunBuffer] = deque()
+        self._paused: deque[RunBuffer] = deque()
+        self.ended_runs = EndedRuns()
         self._ended = 0
         self.buffers: dict[str, RunBuffer] = {}
         self.dirty: deque[RunBuffer] = deque()
@@ -156,7 +158,7 @@ class Appender:
         if buffer is None:
             if self.deleted_runs.drops(run_id, kind):
                 return True
-            buffer = self._open_buffer(run_id)
+            buffer = self._unpack(run_id) or self._open_buffer(run_id)
         if buffer.shut:
             self.complaints.refuse(buffer.run_id)
             return True
@@ -202,6 +204,24 @@ class Appender:
 
     # --- run buffers --------------------------------------------------------------------------------------------------
 
+    def buffer_of(self, run_id: str) -> RunBuffer | None:
+        """Return the buffer of a run that this journal writes or has written, or None.
+
+        Who asks for waiting events alone looks into `buffers`: the store has all of a run that is not there.
+        """
+        buffer = self.buffers.get(run_id)
+        if buffer is None and run_id in self.ended_runs:
+            with self._lock:
+                buffer = self.buffers.get(run_id) or self._unpack(run_id)
+        return buffer
+
+    def _unpack(self, run_id: str) -> RunBuffer | None:
+        buffer = self.ended_runs.take(run_id)
+        if buffer is not None:
+            self.buffers[run_id] = buffer
+            self._ended += 1
+        return buffer
+
     def _open_buffer(self, run_id: str) -> RunBuffer:
         self._slots += 1
         buffer = self.buffers[run_id] = RunBuffer(run_id, self._slots)
@@ -216,7 +236,7 @@ class Appender:
         with self._lock:
             self._slots += 1
             buffer = RunBuffer(run_id, self._slots, epoch=epoch, seq=seq)
-            old = self.buffers.get(run_id)
+            old = self.buffer_of(run_id)
             if old:
                 buffer.waiters = old.waiters
                 self.fence(old, RunFenced(run_ids=[run_id], refused=0))
@@ -226,14 +246,15 @@ class Appender:
         """Forget runs that were pruned."""
         with self._lock:
             for run_id in run_ids:
-                buffer = self.buffers.pop(run_id, None)
+                buffer = self.buffer_of(run_id)
+                self.buffers.pop(run_id, None)
                 self._ended -= buffer is not None and buffer.ended
             self.forgotten = True
 
     def drop_deleted(self, run_ids: Iterable[str]) -> None:
         """Drop all waiting and all later events of runs that were deleted."""
         with self._lock:
-            for buffer in [self.buffers[run_id] for run_id in run_ids if run_id in self.buffers]:
+            for buffer in [found for run_id in run_ids if (found := self.buffer_of(run_id)) is not None]:
                 self.forget([buffer.run_id])
                 self.fence(buffer, RunFenced(run_ids=[buffer.run_id], refused=0))
                 buffer.wake_waiters()
@@ -259,17 +280,26 @@ class Appender:
         if kind == "run.end":
             buffer.ended = True  # after `pend` has the event: a follower that sees the flag must find the event
             self._ended += 1
+            self.ended_runs.add(buffer)
         else:
             buffer.paused = buffer.seq
-        self._retired.append(buffer)
-        while len(self._retired) > _KEPT_BUFFERS:
-            oldest = self._retired[0]
+            self._paused.append(buffer)
+        for old in self.ended_runs.to_pack():
+            if self.buffers.get(old.run_id) is old:
+                self.ended_runs.pack(old)
+                old.file = None
+                self._ended -= 1
+                del self.buffers[old.run_id]
+        while len(self.ended_runs) > _KEPT_BUFFERS:
+            self.ended_runs.drop_oldest()
+            self.forgotten = True
+        while len(self._paused) > _KEPT_BUFFERS:
+            oldest = self._paused[0]
             if oldest.pend:
                 break  # the store does not have all of it yet: the next run that ends tries again
-            self._retired.popleft()
-            if (oldest.ended or oldest.paused == oldest.seq) and self.buffers.get(oldest.run_id) is oldest:
+            self._paused.popleft()
+            if not oldest.ended and oldest.paused == oldest.seq and self.buffers.get(oldest.run_id) is oldest:
                 del self.buffers[oldest.run_id]
-                self._ended -= oldest.ended
                 self.forgotten = True
 
     @property

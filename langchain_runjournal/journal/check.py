@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from ..common.wording import plural
 from ..errors import EventsMissing, RunNotFound, StoreCorrupt
 from ..events import GRAPH, MARKS, Event, Run, RunStatus
 from ..events import run_state as _run_state
@@ -192,7 +193,7 @@ def _check_run(journal: RunJournal, run: Run) -> Generator[Problem, None, int]:
 def _check_duties(journal: RunJournal, run: Run, events: Sequence[Event]) -> Iterator[Problem]:
     if run.lost:
         hint = "Look for a full disk or a lock in the log of its time; dropped events cannot be restored"
-        yield Problem(what="lost", run_id=run.run_id, text=f"{run.lost} events could not be kept", hint=hint)
+        yield Problem(what="lost", run_id=run.run_id, text=f"{plural(run.lost, 'event')} could not be kept", hint=hint)
     if run.status == RunStatus.RUNNING and run.owner != journal.owner_id and core_of(journal).dead_owners.owner_is_gone(run):
         text = "it never ended: its owner is dead"
         yield Problem(what="abandoned", run_id=run.run_id, text=text, hint=how_to_end(run))

@@ -198,7 +198,7 @@ class JournalCore:
             if isinstance(self.appender, DormantAppender):
                 not_ours = self.appender.not_ours
             else:
-                not_ours = frozenset(self.appender.buffers)
+                not_ours = frozenset((*self.appender.buffers, *self.appender.ended_runs))
                 if self.appender.spool is not None:
                     self.appender.spool.abandon()
             self.appender = DormantAppender(self, not_ours)

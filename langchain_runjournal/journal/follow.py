@@ -157,7 +157,7 @@ class Listener:
 
     def listen(self, core: JournalCore, run_id: str) -> None:
         """Be woken once, when the run has something new."""
-        buffer = core.appender.buffers.get(run_id)
+        buffer = core.appender.buffer_of(run_id)
         if buffer is None or buffer.shut:
             core.duties.listeners[self] = run_id
             if core.writer.appender.asleep:

@@ -40,6 +40,9 @@ class DormantAppender:
         self._lock = threading.Lock()
         self.buffers: dict[str, RunBuffer] = {}
 
+    def buffer_of(self, run_id: str) -> None:
+        """Return None: the child writes no run yet."""
+
     def append(self, event: Event) -> None:
         """Make the child's own parts, then append the event to its own appender."""
         try:

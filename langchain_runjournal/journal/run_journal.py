@@ -51,7 +51,7 @@ logger = logging.getLogger("langchain_runjournal")
 class RunJournal(Opening, Shared):
     """A durable, ordered record of runs.
 
-    `url` is the path of a SQLite file (created if it does not exist), ``sqlite:///absolute/path.db``, ``":memory:"``, or a
+    `url` is the path of a SQLite file (created if it does not exist), ``sqlite:////absolute/path.db``, ``":memory:"``, or a
     `Store`. Use a journal in a ``with`` or ``async with`` statement, or call `close`. Any number of threads and event loops
     may use one journal, and any number of processes may open the same file.
 

@@ -52,14 +52,37 @@ def spool_bases(store: Store, spool_dir: str | os.PathLike[str] | None) -> tuple
         return ()
 
 
-def _state_directory() -> Path:
-    """Return our directory in the user's state directory. Create it, for this user alone, if it does not exist."""
+def places_of(path: Path | None, store_id: bytes | None, spool_dir: str | os.PathLike[str] | None) -> tuple[Path, ...]:
+    """Return what the names of the spool files of a store begin with, for each directory that exists. Create none.
+
+    `path`: the file of the store. A store that cannot be read has no known `store_id`: then only spools beside that file
+    are found.
+    """
+    bases = [] if path is None else [path]
+    if store_id is not None:
+        name = f"store-{store_id.hex()}"
+        if spool_dir is not None:
+            bases.append(Path(os.path.realpath(spool_dir)) / name)
+        elif path is None and (state := _state_path()) is not None:
+            bases.append(state / name)
+    return tuple(base for base in bases if base.parent.is_dir())
+
+
+def _state_path() -> Path | None:
+    """Return our directory in the user's state directory, whether it exists or not; None if the user has no home."""
     given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_STATE_HOME", "")
     try:
         home = Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state"
     except RuntimeError:  # HOME is not set, and the user has no entry in the list of users
-        raise SpoolDirUnusable(path="the state directory", reason="this user has no home directory") from None
-    path = home / _NAME
+        return None
+    return home / _NAME
+
+
+def _state_directory() -> Path:
+    """Return our directory in the user's state directory. Create it, for this user alone, if it does not exist."""
+    path = _state_path()
+    if path is None:
+        raise SpoolDirUnusable(path="the state directory", reason="this user has no home directory")
     try:
         if not path.is_dir():
             _file_access.make_private(path)

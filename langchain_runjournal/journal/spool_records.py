@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Final
 
 from .run_buffer import RunBuffer
 from .spool import CALL, OPEN, Spool
+
+_FEW: Final = 256
 
 
 class SpoolRecords:
@@ -17,6 +20,7 @@ class SpoolRecords:
 
     def __init__(self) -> None:
         self._introduced: list[RunBuffer] = []
+        self._most = _FEW
 
     def put(self, spool: Spool, buffer: RunBuffer, call: str | None, record: tuple[int, int, int, bytes]) -> bool:
         """Put a record together with what must precede it: a new file, the record of its run, the record of its call."""
@@ -59,6 +63,10 @@ class SpoolRecords:
             return False
         buffer.file, buffer.spool_call = spool.file, None
         self._introduced.append(buffer)
+        if len(self._introduced) > self._most:
+            # Not those that were packed: the store has all their events, and a later one introduces the run again.
+            self._introduced = [one for one in self._introduced if one.file is not None or one.base < one.seq]
+            self._most = 2 * len(self._introduced) + _FEW
         return True
 
     def _switch(self, spool: Spool, buffer: RunBuffer, call: str | None) -> bool:

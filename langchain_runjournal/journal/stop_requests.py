@@ -28,7 +28,7 @@ class StopRequests:
 
     def requested(self, run_id: str) -> str | None:
         """Return the cause of the stop request of a run, or None. Return None also for a run that we do not own."""
-        buffer = self._appender.buffers.get(run_id)
+        buffer = self._appender.buffer_of(run_id)
         return buffer.stop if buffer is not None else None
 
     def add(self, run_id: str, callback: Callable[[str], object]) -> Callable[[], None]:
@@ -56,7 +56,7 @@ class StopRequests:
 
     def deliver(self, run_id: str, cause: str) -> None:
         """Deliver a request: append `run.stop` and call the callbacks. After the first request of a run, do nothing."""
-        buffer = self._appender.buffers.get(run_id)
+        buffer = self._appender.buffer_of(run_id)
         if buffer is None:
             # `start_run` has admitted the run to its thread, and the run has not appended its first event yet.
             self._early[run_id] = cause
@@ -79,7 +79,7 @@ class StopRequests:
             self._call(run_id, _CLAIMED)
 
     def _lost(self, run_id: str) -> str | None:
-        buffer = self._appender.buffers.get(run_id)
+        buffer = self._appender.buffer_of(run_id)
         return _CLAIMED if buffer is not None and isinstance(buffer.shut, RunFenced) else None
 
     def _call(self, run_id: str, cause: str) -> None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _NAMES: Final = uuid5(NAMESPACE_URL, "langchain-runjournal/ai-sdk")
 _NO_STORE: Final = {"cache-control": "no-store"}
-_STOP_LIMIT: Final = 30.0
 
 
 class AiSdkRoutes:
@@ -75,7 +74,7 @@ class AiSdkRoutes:
         if not await self._service.access.may(request, "read", thread_id):
             return _nothing()
         named = request.query_params.get("run")
-        run = await self._newest(thread_id) if named is None else await self._named(thread_id, named)
+        run = await self._service.newest_run(thread_id) if named is None else await self._named(thread_id, named)
         if run is None or (named is None and run.ended):
             return _nothing()
         return await self._service.stream_run(run, None, AI_SDK)
@@ -103,30 +102,20 @@ class AiSdkRoutes:
     async def stop(self, request: Request) -> Response:
         """Ask the run that is running to stop; 204 if there is none. With `?wait=1`, answer when its thread is settled."""
         thread_id = await self._service.thread_of(request, "stop")
-        newest, wait = await self._newest(thread_id), flag(request, "wait")
+        newest, wait = await self._service.newest_run(thread_id), flag(request, "wait")
         if newest is None or newest.status != RunStatus.RUNNING:
             return _nothing()
-        try:
-            run = await self._journal.astop(newest.run_id, wait=wait, timeout=_STOP_LIMIT)
-        except errors.StopTimeout:
-            run = await self._journal.arun(newest.run_id)
-        except errors.RunAbandoned:
-            await self._service.recover()  # its process was killed
-            run = await self._journal.arun(newest.run_id)
+        run = await self._service.stop(newest.run_id, wait=wait)
         return JSONResponse({"runId": run.run_id, "status": run.status.value}, 200 if run.ended else 202, _NO_STORE)
 
     # --- what a POST begins -------------------------------------------------------------------------------------------
 
     async def _graph(self, name: object, thread_id: str) -> Graph:
         found = self._service.graph_named(name) if name is not None else None  # an unknown name is refused in any case
-        if len(self._service.graphs) > 1 and await self._newest(thread_id) is not None:
+        if len(self._service.graphs) > 1 and await self._service.newest_run(thread_id) is not None:
             # A thread keeps its graph: a page names one for new threads.
             return await self._service.graph_of(thread_id)
         return found if found is not None else self._service.graph_named(name)
-
-    async def _newest(self, thread_id: str) -> Run | None:
-        found = await self._journal.aruns(thread_id, limit=1)
-        return found[0] if found else None
 
     async def _start(self, asked: ChatRequest, graph: Graph) -> Start:
         if asked.kind == "answer":

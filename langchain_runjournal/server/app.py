@@ -37,6 +37,7 @@ Handler = Callable[["Request"], Awaitable[Response]]
 ROUTES: Final[Mapping[str, tuple[str, str, str]]] = {
     "native": ("", "native_routes", "NativeRoutes"),
     "ai-sdk": ("/ai-sdk", "ai_sdk_routes", "AiSdkRoutes"),
+    "ag-ui": ("/ag-ui", "ag_ui_routes", "AgUiRoutes"),
     "langgraph": ("/langgraph", "langgraph.routes", "LangGraphRoutes"),
 }
 """By dialect: the prefix of its routes, their module, and the class that has them."""
@@ -105,9 +106,9 @@ def create_app(
     request may have; without `authorize`, by default the names of this machine. `cors`: origins whose pages may use the
     application.
 
-    `dialects`: "native", "ai-sdk" and "langgraph"; by default all. `heartbeat`, `write_timeout`, `lease`: the seconds
-    between two signs of life, until a reader that does not read is disconnected, and until a connection ends to be
-    opened again. `limits`: see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set.
+    `dialects`: "native", "ai-sdk", "ag-ui" and "langgraph"; by default all. `heartbeat`, `write_timeout`, `lease`: the
+    seconds between two signs of life, until a reader that does not read is disconnected, and until a connection ends to
+    be opened again. `limits`: see `Limits`. `configurable`: the keys of `config["configurable"]` that a client may set.
     `recover`: settle the runs of dead owners when a reader comes upon one. `cancel_after`: seconds without a reader
     after which a run is stopped that a client of LangGraph Server streams or waits for; by default, it runs on.
     """

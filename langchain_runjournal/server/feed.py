@@ -20,7 +20,7 @@ from ..events import Event, Run, RunStatus
 from ..journal.core import core_of
 from ..journal.follow_pages import afollow_pages
 from .cursor import Place
-from .dialects import BlockProjector, Control, Dialect
+from .dialects import BlockProjector, Control, Dialect, ThreadProjector
 from .frames import Frame, FrameBlock, control, number
 
 if TYPE_CHECKING:
@@ -109,6 +109,12 @@ class RunFrames:
         """Return the frames of a control."""
         return control(self._projector.control(what, detail))
 
+    async def ending(self, what: Control) -> Batch:
+        """Return the frames with which the stream ends."""
+        if isinstance(self._projector, ThreadProjector):
+            await self._projector.before(what)
+        return self.control(what)
+
     def of(self, events: Sequence[Event]) -> Batch:
         """Return the frames of events that the reader does not have."""
         fresh = events if not events or events[0].seq > self.last else [one for one in events if one.seq > self.last]
@@ -180,7 +186,7 @@ class OwnerWatch:
     async def look(self, run_id: str, *, is_paused: bool) -> bool:
         """Return True once, when the owner is found to be dead. Its spool was imported then."""
         core = core_of(self._journal)
-        buffer = core.appender.buffers.get(run_id)
+        buffer = core.appender.buffer_of(run_id)
         is_ours = buffer is not None and not buffer.shut
         now = time.monotonic()
         if is_ours or is_paused or self.is_gone or now < self._not_before:
@@ -229,15 +235,15 @@ class RunFeed:
                             yield found
                     continue
                 if frames.is_paused and not self._view.dialect.holds:
-                    if paused := frames.control("paused"):
+                    if paused := await frames.ending("paused"):
                         yield paused
                     return
                 yield ()
                 if await self._owner.look(frames.run_id, is_paused=frames.is_paused):
                     left = frames.of(await self._journal.aread(frames.run_id, frames.last))
-                    yield [*left, *frames.control("interrupted")]
+                    yield [*left, *await frames.ending("interrupted")]
                     return
-        if over := frames.control("over"):
+        if over := await frames.ending("over"):
             yield over
 
     def _give(self, events: Sequence[Event]) -> bool:

@@ -6,11 +6,14 @@ Rule: an event becomes 0 or more frames. The last frame of an event has the id `
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
+
+from ..common.text import is_utf8
 
 HEARTBEAT: Final = b": hb\n"
 """A comment line, without a blank line behind it: after a frame with an id, LangGraph's client makes an event of a blank
@@ -28,6 +31,11 @@ def one_line(json_text: str) -> str:
     if json_text.isascii() or not ("\x85" in json_text or "\u2028" in json_text or "\u2029" in json_text):
         return json_text
     return json_text.translate(_LINE_ENDS)
+
+
+def encodable(json_text: str) -> str:
+    """Return a JSON text in which half of a surrogate pair, which no encoder accepts, is escaped."""
+    return json_text if is_utf8(json_text) else json.dumps(json.loads(json_text), separators=(",", ":"))
 
 
 class Payload(NamedTuple):

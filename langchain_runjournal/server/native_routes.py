@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
-from .. import errors
 from ..events import Run, RunStatus
 from .dialects.native import NATIVE
 from .listing import threads_json
@@ -108,14 +107,7 @@ class NativeRoutes:
         wait = flag(request, "wait")
         _check_is_running(run)
         was_asked = run.stop is not None
-        try:
-            run = await self._journal.astop(run.run_id, wait=wait, timeout=_STOP_LIMIT)
-        except errors.StopTimeout:
-            run = await self._journal.arun(run.run_id)
-        except errors.RunAbandoned:
-            # Its process was killed: it is settled here.
-            await self._service.recover()
-            run = await self._journal.arun(run.run_id)
+        run = await self._service.stop(run.run_id, wait=wait)
         if not was_asked and not wait and run.ended:
             _check_is_running(run)  # it ended before it could be asked
         return _json(run_json(run), 200 if was_asked or run.ended else 202)

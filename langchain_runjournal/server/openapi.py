@@ -81,9 +81,48 @@ _CHAT: Final = {
         "graph": {"type": "string", "description": "Its name; needed if there are several."},
     },
 }
+_RUN_INPUT: Final = {
+    "type": "object",
+    "description": "The `RunAgentInput` of AG-UI 1.0. Of the messages, only the new ones of the user count.",
+    "required": ["threadId", "runId", "messages"],
+    "properties": {
+        "threadId": {"type": "string", "minLength": 1, "maxLength": 200},
+        "runId": {"type": "string", "minLength": 1, "maxLength": 200, "description": "The same id again is the same run."},
+        "messages": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "role"],
+                "properties": {"id": {"type": "string", "minLength": 1, "maxLength": 200}, "role": _TEXT},
+            },
+        },
+        "state": {"description": "What of it the graph takes, and what has changed, is input."},
+        "tools": {"type": ["array", "null"], "items": {}},
+        "context": {"type": ["array", "null"], "items": {}},
+        "resume": {
+            "type": ["array", "null"],
+            "description": "The answers to questions.",
+            "items": {
+                "type": "object",
+                "required": ["interruptId", "status"],
+                "properties": {
+                    "interruptId": {"type": "string", "minLength": 1, "maxLength": 200},
+                    "status": {"enum": ["resolved", "cancelled"]},
+                    "payload": {"description": "What `interrupt` returns in the graph."},
+                },
+            },
+        },
+        "protocolVersion": {"description": "The version of AG-UI that the client knows; without it, one before 1.0."},
+        "forwardedProps": {
+            "description": "`ifBusy`, `command.resume` and `config.configurable` count.",
+            "properties": {"ifBusy": {"enum": ["reject", "stop", "wait"]}},
+        },
+    },
+}
 _BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("POST", "/threads/{thread}/runs"): {"$ref": "#/components/schemas/Start"},
     ("POST", "/ai-sdk/chat"): {"$ref": "#/components/schemas/Chat"},
+    ("POST", "/ag-ui/agents/{graph}"): {"$ref": "#/components/schemas/RunAgentInput"},
 }
 _FLAG: Final = {"enum": ["1", "true", "yes", "on", "", "0", "false", "no", "off"]}
 _CURSOR: Final = "The id of the last frame that was applied; `-1` or `0` from the start, `now` without what is there."
@@ -93,6 +132,7 @@ _QUERIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "wait": {"schema": _FLAG, "description": "Answer when the thread is settled, or after 30 seconds."},
     "force": {"schema": _FLAG, "description": "Stop a run that is running first."},
     "run": {"schema": _TEXT, "description": "The id of a run: its stream, also if it is over."},
+    "protocolVersion": {"schema": _TEXT, "description": "The version of AG-UI that the client knows, such as 1.0."},
     "limit": {
         "schema": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
         "description": "How many, at most; more than 1,000 mean 1,000.",
@@ -135,8 +175,20 @@ _AI_SDK: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]
     ),
 }
 """The same, for the AI SDK."""
+_AG_UI: Final[Mapping[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]]]] = {
+    ("POST", "/ag-ui/agents/{graph}"): ((), {"200": "Events of AG-UI.", "409": "The thread is busy, or asks nothing."}),
+    ("GET", "/ag-ui/threads/{thread}/connect"): (
+        ("run", "protocolVersion"),
+        {"200": "Events of AG-UI, from where the run stands."},
+    ),
+    ("POST", "/ag-ui/threads/{thread}/stop"): (
+        ("wait",),
+        {"202": "The run was asked to stop.", "200": "It has stopped.", "204": "No run is running."},
+    ),
+}
+"""The same, for AG-UI."""
 _UI_MESSAGES: Final = "/ai-sdk/chat/{thread}/messages"
-_STREAMS: Final = ("/events", "/ai-sdk/chat", "/stream")
+_STREAMS: Final = ("/events", "/ai-sdk/chat", "/stream", "/ag-ui/agents/{graph}", "/connect")
 """The ends of the paths that answer with server-sent events."""
 _OF_RUN: Final = {"run": "get /runs/{run}", "events": "get /runs/{run}/events", "stop": "post /runs/{run}/stop"}
 """What can be done next with a run that has begun: the name of a link, and its operation."""
@@ -154,7 +206,7 @@ def document(table: Mapping[str, Mapping[str, Any]], root_path: str = "") -> dic
             path: {method.lower(): _operation(method, path, handler) for method, handler in methods.items()}
             for path, methods in table.items()
         },
-        "components": {"schemas": {"Problem": _PROBLEM, "Start": _START, "Chat": _CHAT}},
+        "components": {"schemas": {"Problem": _PROBLEM, "Start": _START, "Chat": _CHAT, "RunAgentInput": _RUN_INPUT}},
     }
 
 
@@ -164,7 +216,7 @@ def _operation(method: str, path: str, handler: Any) -> dict[str, Any]:
     if of_langgraph:
         (queries, answers), schema = langgraph.answers_of(method, path), langgraph.body_of(method, path)
     else:
-        queries, answers = {**_NATIVE, **_AI_SDK}.get((method, path), ((), {"200": "The answer."}))
+        queries, answers = {**_NATIVE, **_AI_SDK, **_AG_UI}.get((method, path), ((), {"200": "The answer."}))
         schema = _BODIES.get((method, path))
     known, has_body = (langgraph.QUERIES if of_langgraph else _QUERIES), schema is not None
     names = _PARAMETER.findall(path)

@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from starlette.responses import Response
 
 from ..capture.graph_identity import identity, identity_of
-from ..errors import InvalidArgument, RunNotFound
+from ..errors import InvalidArgument, RunAbandoned, RunNotFound, StopTimeout
 from ..events import Run
 from ..journal.core import core_of
 from ..settle.attach import attach, check_graph, handlers_of
@@ -46,7 +46,7 @@ _RECOVER_EVERY: Final = 1.0
 """Seconds, at least, between two recoveries: many readers may notice one dead owner."""
 _KEPT: Final = 5_000
 _STOP_LIMIT: Final = 30.0
-"""Seconds that a deletion waits for the end of a run."""
+"""Seconds in which a run must have stopped: to be reported as stopped, or for its thread to be deleted."""
 
 
 class Cache:
@@ -168,6 +168,24 @@ class Service:
         store: Any = core.store
         deleted = getattr(store, "deleted", None)
         return deleted is not None and any(run_id in deleted(owner.owner_id) for owner in store.owners())
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    async def newest_run(self, thread_id: str) -> Run | None:
+        """Return the newest run of a thread, or None."""
+        found = await self.journal.aruns(thread_id, limit=1)
+        return found[0] if found else None
+
+    async def stop(self, run_id: str, *, wait: bool) -> Run:
+        """Ask a run to stop, and return it as it stands then. `wait`: at most until its thread is settled."""
+        try:
+            return await self.journal.astop(run_id, wait=wait, timeout=_STOP_LIMIT)
+        except StopTimeout:
+            return await self.journal.arun(run_id)
+        except RunAbandoned:
+            # Its process was killed: it is settled here.
+            await self.recover()
+            return await self.journal.arun(run_id)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 

@@ -71,15 +71,17 @@ class ThreadView:
     going: Run | None
     """The run that is running, or waits for a human."""
     questions: Sequence[Any]
+    values: Any
+    """The state of the graph; None for an empty thread."""
 
 
 async def read_thread(service: Service, thread_id: str) -> ThreadView:
     """Return a thread as it stands."""
     graph = await service.graph_of(thread_id)
-    newest, state = await _newest(service, thread_id), None
+    newest, state = await service.newest_run(thread_id), None
     for _ in range(_TRIES):
         state = await _state(service, graph, thread_id, newest)
-        again = await _newest(service, thread_id)
+        again = await service.newest_run(thread_id)
         if _mark(again) == _mark(newest):
             break
         newest = again  # a run has begun or ended meanwhile: the state may be one or the other
@@ -88,7 +90,7 @@ async def read_thread(service: Service, thread_id: str) -> ThreadView:
     going = newest if _is_going(newest) else None
     questions = [] if going is None else await open_questions(service, going)
     run_ids = _runs_of(messages, origins)
-    return ThreadView(messages=messages, run_ids=run_ids, newest=newest, going=going, questions=questions)
+    return ThreadView(messages=messages, run_ids=run_ids, newest=newest, going=going, questions=questions, values=state)
 
 
 async def thread_json(service: Service, thread_id: str) -> dict[str, Any]:
@@ -104,11 +106,6 @@ async def thread_json(service: Service, thread_id: str) -> dict[str, Any]:
     }
 
 
-async def _newest(service: Service, thread_id: str) -> Run | None:
-    found = await service.journal.aruns(thread_id, limit=1)
-    return found[0] if found else None
-
-
 def _mark(run: Run | None) -> tuple[str, RunStatus] | None:
     return None if run is None else (run.run_id, run.status)
 
@@ -121,8 +118,7 @@ def _is_going(run: Run | None) -> bool:
 async def _state(service: Service, graph: Graph, thread_id: str, newest: Run | None) -> Any:
     """Return the state of a thread without what a run that is going on has written; None for an empty thread."""
     checkpoint_id = None
-    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
-        raise Problem(422, "This graph keeps no messages: it has no checkpointer. Read the streams of its runs.")
+    _check_has_threads(graph)
     if newest is not None and _is_going(newest):
         base = await _base(service, newest.run_id)
         if base is not None:
@@ -131,6 +127,31 @@ async def _state(service: Service, graph: Graph, thread_id: str, newest: Run | N
                 return None
     state = await GraphThreads(graph).read(thread_id, checkpoint_id=checkpoint_id).later()
     return state.values
+
+
+def _check_has_threads(graph: Graph) -> None:
+    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        raise Problem(422, "This graph keeps no messages: it has no checkpointer. Read the streams of its runs.")
+
+
+async def read_before(service: Service, graph: Graph, run: Run) -> tuple[Sequence[BaseMessage], Any]:
+    """Return the messages that a thread had before a run, and its state then; nothing, if that is not known any more."""
+    base = await _base(service, run.run_id)
+    if base is not None and base.data["base"] is None:
+        return [], None
+    if base is None and run.ended:
+        newest = await service.newest_run(str(run.thread_id))
+        if newest is None or newest.run_id != run.run_id:
+            return [], None
+    return await read_state(graph, str(run.thread_id), None if base is None else base.data["base"])
+
+
+async def read_state(graph: Graph, thread_id: str, checkpoint_id: str | None = None) -> tuple[Sequence[BaseMessage], Any]:
+    """Return the messages of a thread, and its whole state."""
+    _check_has_threads(graph)
+    threads = GraphThreads(graph)
+    values = (await threads.read(thread_id, checkpoint_id=checkpoint_id).later()).values
+    return as_messages(threads.shape.messages(values) or []), values
 
 
 async def _base(service: Service, run_id: str) -> Event | None:

@@ -92,7 +92,7 @@ def attach(
     keeps_messages = hasattr(graph, "builder") and MessagesChannel(graph).channel is not None
     get_to_know(graph, journal, answers, keeps_messages=keeps_messages)
     mine = Attachment(graph, journal, handler, settle, wait_for_owner)
-    mine.handlers += [_SyncSettlementHandler(mine), _AsyncSettlementHandler(mine)]
+    mine.settling += [_SyncSettlementHandler(mine), _AsyncSettlementHandler(mine)]
     # A graph that is attached twice to one journal would record and settle each run twice.
     others = [one for one in attachments_of(graph) if one.journal is not journal]
     return with_attachments(graph, [*others, mine])
@@ -106,10 +106,9 @@ def check_graph(graph: object) -> None:
 
 def handlers_of(graph: Pregel[Any, Any, Any, Any]) -> list[Any]:
     """Return the handlers of an attached graph that record its runs, then those that settle them in awaited calls."""
-    found = [handler for one in attachments_of(graph) for handler in one.handlers]
-    settling = [one for one in found if isinstance(one, _AsyncSettlementHandler)]
-    recording = [one for one in found if isinstance(one, JournalCallbackHandler)]
-    return [*recording, *settling]
+    attachments = attachments_of(graph)
+    settling = [handler for one in attachments for handler in one.settling if isinstance(handler, _AsyncSettlementHandler)]
+    return [*(one.handler for one in attachments), *settling]
 
 
 def _is_awaited() -> bool:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from langchain_core.runnables.config import merge_configs
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langgraph._internal._config import ensure_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.pregel import Pregel
@@ -57,13 +57,39 @@ def _prepared(graph: Any, config: Any) -> Any:
     """Return the config of a call with our callbacks. If the config lends the graph a checkpointer, wrap it in a
     `JournalSaver`."""
     prepared = dict(config or {})
-    ours = [handler for one in attachments_of(graph) for handler in one.handlers]
-    prepared["callbacks"] = merge_configs({"callbacks": ours}, {"callbacks": prepared.get("callbacks")})["callbacks"]
     # Merge as LangGraph does: a server may lend its checkpointer through the context variable of the config as well.
-    asked = ensure_config(graph.config, config)["configurable"]
+    merged = ensure_config(graph.config, config)
+    prepared["callbacks"] = _with_handlers(graph, prepared.get("callbacks"), merged["callbacks"])
+    asked = merged["configurable"]
     if isinstance(asked.get(LENT), BaseCheckpointSaver) and TASK not in asked:
         prepared["configurable"] = {**(prepared.get("configurable") or {}), LENT: _wrapped(graph, asked[LENT])}
     return prepared
+
+
+def _with_handlers(graph: Any, given: Any, merged: Any) -> Any:
+    """Return the callbacks of a call with our handlers: what the call gives, if LangGraph then calls it with `merged`.
+
+    The calls inside of the run inherit the handlers that record, and not those that settle: LangChain would create a
+    coroutine for each of these at every token. Only a callback manager can say so.
+    """
+    attachments = attachments_of(graph)
+    recording = [one.handler for one in attachments]
+    settling = [handler for one in attachments for handler in one.settling]
+    if isinstance(given, BaseCallbackManager):
+        manager = given.copy()
+        for handler in recording:
+            manager.add_handler(handler)
+    elif isinstance(merged, BaseCallbackManager):
+        # A run around this one passes its manager on. LangGraph adds a list to it in order, but a manager in any order.
+        return [*recording, *settling, *(given or ())]
+    else:
+        # LangGraph puts the callbacks of the graph itself behind a manager, and leaves out those that it has already.
+        own = (merged or [])[: len(merged or ()) - len(given or ())]
+        inherited: list[BaseCallbackHandler] = [*own, *recording, *(given or ())]
+        manager = BaseCallbackManager(inherited.copy(), inherited)
+    for local in settling:
+        manager.add_handler(local, inherit=False)
+    return manager
 
 
 @functools.lru_cache(maxsize=64)

@@ -70,7 +70,7 @@ def ready_to_write(
 def claimed_elsewhere(journal: RunJournal, run: Run) -> str | None:
     """Return why this journal does not settle a run that it began: another process has claimed it. None for any other
     run."""
-    buffer = core_of(journal).appender.buffers.get(run.run_id)
+    buffer = core_of(journal).appender.buffer_of(run.run_id)
     is_taken = buffer is not None and buffer.seq > 0 and run.owner not in (None, journal.owner_id)
     return "another process has claimed it, and settles it" if is_taken else None
 
@@ -127,7 +127,7 @@ class FenceCheck:
 
     def _is_fenced(self, run_id: str) -> bool:
         core = self._core
-        buffer = core.appender.buffers.get(run_id)
+        buffer = core.appender.buffer_of(run_id)
         if buffer is not None and isinstance(buffer.shut, RunFenced):
             return True
         owner_of = getattr(core.store, "owner_of", None)

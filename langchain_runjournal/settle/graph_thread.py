@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
+from langgraph.channels import BinaryOperatorAggregate, DeltaChannel, EphemeralValue, LastValue, Topic
 from langgraph.channels.base import BaseChannel
-from langgraph.pregel import Pregel
+from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Overwrite, StateUpdate
 
 from ..capture.calling_graph import PREVIOUS
@@ -29,6 +29,8 @@ from .saver import JournalSaver
 _START: Final = "__start__"
 _ROOT: Final = "__root__"
 _MESSAGES: Final = "messages"
+_NO_RESULTS: Final = ("__error__", "__interrupt__", "__resume__")
+"""The channels of pending writes that no superstep applies: why a task failed, and what it waits for."""
 CLEAR: Final = (StateUpdate(None, "__end__"),)
 """The superstep that keeps what finished tasks have written, and drops the tasks that have not finished."""
 
@@ -122,6 +124,10 @@ class MessagesChannel:
         """
         return self._step(values, list(whole) if self.replaces_all else Overwrite(list(whole)))
 
+    def payload(self, step: Sequence[StateUpdate]) -> Any:
+        """Return what a superstep of `update` or `rewrite` writes to the channel."""
+        return step[0].values if self.channel == _ROOT else cast("Any", step[0].values)[_MESSAGES]
+
     def _step(self, values: Any, payload: Any) -> tuple[StateUpdate, ...]:
         if self.function is not None and isinstance(values, Saved):
             payload = self.function.saving(values, payload)
@@ -172,6 +178,7 @@ class GraphThreads:
             if isinstance(inner, Pregel) and inner.checkpointer is True
         }
         """The inner graphs that keep a thread of their own between calls (`checkpointer=True`), by their namespace."""
+        self._alone = _writing_alone(self.graph, self.shape)
         self.guards: dict[str, Callable[[], Effect[None]]] = {}
         """By thread, the check before each write. It raises if the thread may not be written any more."""
 
@@ -213,16 +220,51 @@ class GraphThreads:
         look = partial(_values, shape)
         return Effect(lambda: look(saver.get_tuple(config)), lambda: _then(saver.aget_tuple(config), look))
 
+    def has_results(self, thread_id: str, state: Any) -> Effect[bool]:
+        """Return the effect that tells whether writes wait that are not part of the thread yet: of finished tasks, which
+        `state` shows, or what a `Command` has brought, which only the checkpoint shows.
+
+        Where the newest checkpoint alone cannot tell, it is True if tasks are left over.
+        """
+        config, saver = _config(thread_id, ""), cast("Any", self.graph.checkpointer)
+        config["configurable"]["checkpoint_ns"] = ""
+        known: bool | None = None
+        if self._alone is None or self.shape.is_delta:
+            known = bool(state.next or state.tasks)
+        elif any(getattr(task, "result", None) is not None for task in state.tasks):
+            known = True
+
+        def has(found: Any) -> bool:
+            writes = () if found is None else found.pending_writes or ()
+            return any(channel not in _NO_RESULTS for _, channel, _ in writes)
+
+        async def later() -> bool:
+            return has(await saver.aget_tuple(config)) if known is None else known
+
+        return Effect(lambda: has(saver.get_tuple(config)) if known is None else known, later)
+
+    def put(self, thread_id: str, namespace: str, step: Sequence[StateUpdate]) -> Effect[Any]:
+        """Return the effect that writes one superstep of messages, after which no task is left to run.
+
+        It drops what finished tasks have written: apply that first. Where a node that leads nowhere can write the messages,
+        this is one checkpoint. Otherwise a second superstep drops the tasks to which the node leads.
+        """
+        if self._alone is None or namespace:
+            return self.write(thread_id, namespace, [step, CLEAR])
+        update = StateUpdate(self.shape.payload(step), self.shape.entry)
+        return self.write(thread_id, "", [[update]], graph=self._alone)
+
     def write(
         self,
         thread_id: str,
         namespace: str,
         supersteps: Sequence[Sequence[StateUpdate]],
         checkpoint_id: str | None = None,
+        graph: Any = None,
     ) -> Effect[Any]:
         """Return the effect that writes some supersteps, one after the other, behind the newest checkpoint or behind another
-        one."""
-        config, graph = _config(thread_id, namespace, checkpoint_id), self.graph
+        one. `graph`: the copy of the graph that writes them."""
+        config, graph = _config(thread_id, namespace, checkpoint_id), graph or self.graph
         guard = self.guards.get(thread_id, lambda: Effect(lambda: None, nothing))()
 
         def now() -> Any:
@@ -234,6 +276,23 @@ class GraphThreads:
             return await graph.abulk_update_state(config, supersteps)
 
         return Effect(now, later)
+
+
+def _writing_alone(graph: Any, shape: MessagesChannel) -> Any:
+    """Return a copy of a graph whose entry node writes messages and leads to no other node; None if there can be none.
+
+    In a superstep without writes, the channels that begin tasks empty themselves, so the tasks that were left are dropped. A
+    channel in which nodes wait for several others does not, so such a graph is written in two supersteps.
+    """
+    if shape.problem is not None or shape.function is not None or shape.channel is None or shape.entry is None:
+        return None
+    for name in graph.trigger_to_nodes:
+        channel = graph.channels.get(name)
+        if not isinstance(channel, EphemeralValue) and not (isinstance(channel, Topic) and not channel.accumulate):
+            return None
+    alone = with_attachments(graph, ())
+    alone.nodes = {**graph.nodes, shape.entry: NodeBuilder().write_to(shape.channel).build()}
+    return alone
 
 
 def _config(thread_id: str, namespace: str, checkpoint_id: str | None = None) -> Any:

@@ -86,7 +86,7 @@ class Order:
             return False
         if self._runs.refuse(other, adopt=True) is not None:
             return False  # another graph that is attached in this process settles it
-        buffer = self._core.appender.buffers.get(other.run_id)
+        buffer = self._core.appender.buffer_of(other.run_id)
         if buffer is not None and buffer.ended and other.status == RunStatus.RUNNING:
             return False  # the store does not have its end yet
         if older != "all" or not has_graph:

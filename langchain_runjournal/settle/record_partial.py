@@ -30,7 +30,7 @@ from .bare_checkpointer import BareThread
 from .graph_thread import GraphThreads
 from .plan import plan
 from .saver import JournalSaver
-from .supersteps import cleared, is_left, supersteps
+from .supersteps import cleared, is_left, written
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -117,7 +117,7 @@ def _through_graph(graph: Any, thread_id: str, ours: AIMessage, cause: str) -> E
     add = _planned(_thread(threads, state, ours), ours, cause=cause)
     if (problem := threads.shape.unwritable(_found(threads, state), add)) is not None:
         raise NoMessages(what=f"The graph {threads.title}", reason=problem)
-    yield threads.write(thread_id, "", supersteps(threads.shape, state.values, add))
+    yield written(threads, thread_id, state.values, add)
     state = yield threads.read(thread_id)
     if not any(one.id == ours.id for one in _thread(threads, state, ours)):
         raise NoMessages(what=f"The graph {threads.title}", reason="its state does not keep what is written to `messages`")

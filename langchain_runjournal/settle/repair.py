@@ -23,7 +23,7 @@ from ..messages.loading import as_messages
 from ..messages.tool_evidence import Call
 from ..messages.tool_requests import Request
 from ..messages.tool_results import CallKnowledge
-from .graph_thread import CLEAR, GraphThreads, MessagesChannel
+from .graph_thread import GraphThreads, MessagesChannel
 from .repair_plan import Given, RepairPlan, given_in, is_broken, open_in, plan_repair, rewritten
 from .supersteps import cleared, is_left
 
@@ -92,7 +92,7 @@ class Repairer:
         if problem is not None:
             self._warn(thread_id, problem)
             return RepairResult(state=state, problem=problem)
-        yield self._threads.write(thread_id, namespace, [step, CLEAR])
+        yield self._threads.put(thread_id, namespace, step)
         before, state = state, (yield self._threads.read(thread_id, namespace))
         if not _is_kept(shape, state.values, thread, done, given):
             self._warn(thread_id, NOT_KEPT)

@@ -34,7 +34,8 @@ from .repair import Repairer
 from .resumed_tasks import evidence_of
 from .run_position import checkpoint_id, last_applied_superstep, messages_before
 from .settlements import ActiveSettlement, settlements_of
-from .supersteps import cleared, is_left, supersteps
+from .supersteps import cleared, is_left
+from .supersteps import written as written_by_us
 from .thread_hold import HeldElsewhere, ThreadHolds, Waits, is_held, name_of
 
 if TYPE_CHECKING:
@@ -257,10 +258,10 @@ class Settler:
             if not planned.add and not planned.insert and not is_left(state):
                 break
             yield from self._record_before(run, evidence, before)
-            if number == 0 and is_left(state):
+            if number == 0 and (yield self._threads.has_results(thread_id, state)):
                 state = yield from cleared(self._threads, thread_id)
                 continue
-            yield self._threads.write(thread_id, "", supersteps(shape, state.values, planned.add, planned.insert))
+            yield written_by_us(self._threads, thread_id, state.values, planned.add, planned.insert)
             written |= planned.report()
             state = yield self._threads.read(thread_id)
         else:
@@ -378,7 +379,7 @@ class Settler:
             found = shape.messages(state.values) or []
             planned = plan(as_messages(found), (), evidence.ask, run_id=evidence.run_id, applied=True)
             if planned.add or is_left(state):
-                yield self._threads.write(thread_id, namespace, supersteps(shape, state.values, planned.add))
+                yield written_by_us(self._threads, thread_id, state.values, planned.add, namespace=namespace)
             evidence.see([*as_messages(found), *planned.add])
 
     def _off(self, work: Callable[[], _T]) -> Effect[_T]:

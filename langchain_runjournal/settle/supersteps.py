@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..common.twins import Effects
-from .graph_thread import CLEAR, GraphThreads, MessagesChannel
+from ..common.twins import Effect, Effects
+from .graph_thread import CLEAR, GraphThreads
 from .inapplicable_step import is_inapplicable
 
 
@@ -32,19 +32,27 @@ def cleared(threads: GraphThreads, thread_id: str, namespace: str = "") -> Effec
     return (yield threads.read(thread_id, namespace))
 
 
-def supersteps(
-    shape: MessagesChannel, values: Any, add: Sequence[Any], insert: Mapping[int, Sequence[Any]] | None = None
-) -> list[Any]:
-    """Return the supersteps that write our messages, after which no task is left to run.
+def written(
+    threads: GraphThreads,
+    thread_id: str,
+    values: Any,
+    add: Sequence[Any],
+    insert: Mapping[int, Sequence[Any]] | None = None,
+    namespace: str = "",
+) -> Effect[Any]:
+    """Return the effect that writes our messages, after which no task is left to run.
 
     Messages to insert are written first, in a superstep of their own that rewrites the list.
     """
+    shape = threads.inner[namespace] if namespace else threads.shape
     if insert:
         whole: list[Any] = []
         for place, one in enumerate(found := shape.messages(values) or []):
             whole += [*shape.written(found, insert.get(place, ())), one]
-        return [shape.rewrite(values, whole), CLEAR]
-    return [shape.update(values, add), CLEAR] if add else [CLEAR]
+        return threads.put(thread_id, namespace, shape.rewrite(values, whole))
+    if add:
+        return threads.put(thread_id, namespace, shape.update(values, add))
+    return threads.write(thread_id, namespace, [CLEAR])
 
 
 def is_left(state: Any) -> bool:

@@ -158,6 +158,13 @@ class Store(Protocol):
         A damaged run is logged and left out.
         """
 
+    def ids(self, start: str, limit: int | None) -> list[str]:
+        """Return the ids of the runs that begin with `start`, sorted, at most `limit`.
+
+        The time that this takes depends on the number of ids that are returned, and not on the number of all runs. A store
+        may lack `ids`: then the command line lists all runs for a short id.
+        """
+
     def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
         """Return the runs, of one thread or of all, that began after the one with the number `after`, oldest first.
 
@@ -259,7 +266,7 @@ class Store(Protocol):
         """Release everything. After that, every other method raises `StoreClosed`; `close` is idempotent."""
 
 
-_OPTIONAL = ("hold", "holder", "learn", "learned", "owner_of", "release")
+_OPTIONAL = ("hold", "holder", "ids", "learn", "learned", "owner_of", "release")
 _VERBS = tuple(name for name in vars(Store) if not name.startswith("_") and name not in _OPTIONAL)
 
 
@@ -271,7 +278,7 @@ def open_store(
     `synchronous`, `busy_timeout`: options of SQLite, which a URL may give as well (``sqlite:///runs.db?synchronous=full``).
     With a store that is open already they have no effect, and `open_store` emits a `DeprecationWarning`.
     """
-    given = _options(synchronous, busy_timeout)
+    given = options_of(synchronous, busy_timeout)
     if not isinstance(target, (str, os.PathLike, type)) and all(hasattr(target, verb) for verb in _VERBS):
         # Not isinstance(): from Python 3.12 on it overlooks verbs that a wrapper passes on by __getattr__.
         for name in given:
@@ -289,11 +296,12 @@ def open_store(
 
         return SqliteStore(Path(text), **given)
     url = bare(text)
-    store: Store = _module_of(url).open_url(url, **given)
+    store: Store = module_of(url).open_url(url, **given)
     return store
 
 
-def _options(synchronous: Synchronous | None, busy_timeout: float | None) -> dict[str, Any]:
+def options_of(synchronous: Synchronous | None, busy_timeout: float | None) -> dict[str, Any]:
+    """Return the options of a store that were given, checked."""
     given: dict[str, Any] = {}
     if synchronous is not None:
         choice("synchronous", synchronous, Synchronous)
@@ -322,7 +330,7 @@ def _text(target: object) -> str:
 def path_of(url: str) -> Path:
     """Return the file that a path or a URL names. Raises `UnknownStore`, also for the URL of a server."""
     url = bare(url)
-    path: Path = _module_of(url).path_of(url)
+    path: Path = module_of(url).path_of(url)
     return path
 
 
@@ -334,7 +342,7 @@ def is_on_server(url: str) -> bool:
 def exists(url: str, *, busy_timeout: float | None = None) -> bool:
     """Return whether a server has a journal. Opening one creates it, and this does not. Raises what opening it raises."""
     url = bare(url)
-    return bool(_module_of(url).exists(url, **_options(None, busy_timeout)))
+    return bool(module_of(url).exists(url, **options_of(None, busy_timeout)))
 
 
 def _scheme_of(url: str) -> str:
@@ -342,7 +350,8 @@ def _scheme_of(url: str) -> str:
     return scheme[1].lower() if scheme else "sqlite"  # without a scheme, it is a path
 
 
-def _module_of(url: str) -> ModuleType:
+def module_of(url: str) -> ModuleType:
+    """Return the module of the store that a path or a URL names. Raises `UnknownStore`."""
     name = _scheme_of(url)
     if name not in _MODULES:
         # "postgresql+psycopg", as SQLAlchemy has it, begins with a scheme that is known.
@@ -370,8 +379,9 @@ _SERVERS: Final = {
 _MODULES: Final = {"sqlite": f"{__name__}.sqlite", **_SERVERS}
 """The scheme of a URL -> the module of its store, imported at the first use: it may need a driver that is not installed.
 
-The module has `path_of(url)`, and `open_url(url, **given)` for the options that the program gave as keywords. It raises
-`InvalidArgument` for an option that its stores do not have. The module of a server also has `exists(url, **given)`.
+The module has `path_of(url)`, and `open_url(url, **given)` and `look_at(url, **given)` (see `look`) for the options that the
+program gave as keywords. It raises `InvalidArgument` for an option that its stores do not have. The module of a server also
+has `exists(url, **given)`.
 """
 _CONNECTION_STRING: Final = re.compile(r"(?:^|[\s,;&?])(?:host|hostaddr|dbname|password|passwd|pwd)\s*=", re.IGNORECASE)
 """What libpq and other drivers take besides a URL. As a path, it would be a file whose name holds the password."""

@@ -132,6 +132,11 @@ class MemoryStore:
             ]
             return found[:limit]
 
+    def ids(self, start: str, limit: int | None) -> list[str]:
+        """Return the ids of the runs that begin with `start`, sorted, at most `limit`."""
+        with self._open():
+            return sorted(run_id for run_id in self._kept if run_id.startswith(start))[:limit]
+
     def began(self, after: int | None, *, thread_id: str | None, limit: int | None) -> list[Begun]:
         """Return the runs with a larger number, oldest first; with None, the newest run."""
         with self._open():

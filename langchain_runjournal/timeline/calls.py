@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from ..events.run_state import as_mapping
 from ..messages.plain_text import Asked, asked_of, spoken, streamed, text_of, thinking_of
 from .time_axis import Axis
 
@@ -24,9 +25,14 @@ class ModelCall:
     model: str
     role: str
     node: str | None
+    namespace: str | None
+    """The checkpoint namespace of its task in LangGraph."""
+    step: int | None
     inside: str | None
     """The tool call in which it runs."""
     attempt: int
+    replaces: tuple[str, ...]
+    """The ids of the calls that it replaces: it is a retry of them, or a fallback for them."""
     replaced: bool
     """A later attempt replaces it."""
     unused: bool
@@ -53,6 +59,8 @@ class ModelCall:
     flow: tuple[int, ...]
     """The number of tokens in each of several equal parts of the picture between `first` and `last`."""
     usage: Mapping[str, Any]
+    cost: float | None
+    """In US dollars, if the provider reported it."""
     text: str
     thinking: str
     asked: tuple[Asked, ...]
@@ -67,6 +75,9 @@ class ToolCall:
     tool_call_id: str | None
     name: str
     args: Any
+    node: str | None
+    namespace: str | None
+    step: int | None
     inside: str | None
     ran: bool
     """Whether a tool ran: a result may have no `tool.start`."""
@@ -144,7 +155,10 @@ def model_call(
         model=as_text(data.get("model")) or "model",
         role=call.role or as_text(data.get("role")) or "answer",
         node=as_text(data.get("node")),
+        namespace=as_text(data.get("checkpoint_ns")),
+        step=_as_step(data.get("step")),
         inside=as_text(data.get("inside")),
+        replaces=tuple(as_strings(data.get("replaces"))),
         attempt=attempt if isinstance(attempt, int) else 1,
         replaced=replaced,
         unused=unused,
@@ -163,6 +177,7 @@ def model_call(
         silence=_silence(call.times, ended),
         flow=_flow(call.times, axis),
         usage=call.usage,
+        cost=reported_cost(call.usage, (message or {}).get("response_metadata")),
         text=text_of(content),
         thinking=thinking_of(content, (message or {}).get("additional_kwargs")),
         asked=asked_of(message) if message is not None else tuple(calls or ()),
@@ -178,6 +193,9 @@ def tool_call(tool: OpenTool, ended: float, lane: int, *, is_known: bool) -> Too
         tool_call_id=as_text(data.get("tool_call_id")),
         name=as_text(data.get("name")) or "tool",
         args=data.get("args"),
+        node=as_text(data.get("node")),
+        namespace=as_text(data.get("checkpoint_ns")),
+        step=_as_step(data.get("step")),
         inside=as_text(data.get("inside")),
         ran=tool.ran,
         seq=tool.seq,
@@ -189,6 +207,25 @@ def tool_call(tool: OpenTool, ended: float, lane: int, *, is_known: bool) -> Too
         text=tool.text,
         lane=lane,
     )
+
+
+def reported_cost(usage: Mapping[str, Any], metadata: object) -> float | None:
+    """Return the cost of a call in US dollars, where a provider or a gateway reported it; the journal has no price list.
+
+    It is looked for beside the tokens and in the metadata of the response: `cost`, `total_cost` or `response_cost`.
+    """
+    about = as_mapping(metadata)
+    for holder in (usage, about, as_mapping(about.get("token_usage")), as_mapping(about.get("usage"))):
+        for name in ("cost", "total_cost", "response_cost"):
+            found = holder.get(name)
+            found = as_mapping(found).get("total_cost", found)
+            if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found < 1e9:
+                return float(found)
+    return None
+
+
+def _as_step(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _outcome(call: OpenModel, *, over: bool) -> ModelOutcome:

@@ -50,6 +50,8 @@ class DisplayedMessage:
     """The status of a tool message is "error"."""
     outdated: bool = False
     """It is synthetic, and the real result arrived later."""
+    settled_seq: int | None = None
+    """The seq of the settlement that wrote it last; None if no settlement wrote it."""
     dropped: tuple[Asked, ...] = ()
     """Tool requests in a cut-off answer, which are not part of the thread."""
 
@@ -70,12 +72,14 @@ class _Settled:
         self.origins: dict[str, str] = {}
         self.kinds: dict[str, str] = {}
         self.seqs: dict[str, int] = {}
+        self.last_seqs: dict[str, int] = {}
         for seq, data in settled:
             for one in written_messages(data):
                 id = one.get("id")
                 if isinstance(id, str) and not one.get("inserted"):
                     self.places.setdefault(id, len(self.places))
                     self.seqs.setdefault(id, seq)
+                    self.last_seqs[id] = seq
                     self.origins[id], self.kinds[id] = str(one.get("origin")), str(one.get("type"))
         self.left = {id for id, origin in self.origins.items() if origin == "recovered"}
         """Ids of recovered messages that no message of the transcript has: those messages had no id before."""
@@ -126,6 +130,7 @@ def _displayed_messages(
         if written is not None:
             asked.pop(written, None)
         shown = _displayed(message, call_of.get(id(message)), wrote.origins.get(written or ""))
+        shown = replace(shown, settled_seq=wrote.last_seqs.get(written or ""))
         placed.append((_place(wrote, written), shown))
     for filled, (fields, request) in asked.items():
         if wrote.take(filled) is not None:
@@ -173,6 +178,7 @@ def _written_result(
         state=now.state if is_synthetic else None,
         tool_call_id=request.id,
         name=request.name,
+        settled_seq=wrote.last_seqs[id],
         outdated=is_synthetic and fact is not None and fact[1] > seq and fact[2] == "result",
     )
 
@@ -231,4 +237,5 @@ def _find_left(placed: list[tuple[int, DisplayedMessage]], wrote: _Settled) -> N
     for at in range(len(placed) - 1, -1, -1):
         place, one = placed[at]
         if place < 0 and one.origin in ("input", "streamed", "tool") and left.get(one.kind):
-            placed[at] = wrote.places[left[one.kind].pop()], replace(one, origin="recovered")
+            id = left[one.kind].pop()
+            placed[at] = wrote.places[id], replace(one, origin="recovered", settled_seq=wrote.last_seqs[id])

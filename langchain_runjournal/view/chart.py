@@ -1,68 +1,79 @@
-"""Pure: the timeline of a run as HTML. Positions are percentages, so that the chart fits any width."""
+"""Pure: the timeline of a run as HTML: a row for each call, its name at the left and its bar at the right.
+
+Positions are percentages of the track, so that the chart fits any width. `timeline/rows` decides which rows there are, and
+`timeline/labels` which texts have room on the axis.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
 from ..common.wording import plural
-from ..timeline.calls import ModelCall, ToolCall
+from ..timeline.labels import Label, group_text, grouped, placed, round_times, silences
+from ..timeline.rows import Row
 from ..timeline.time_axis import Axis
 from ..timeline.timeline import Mark, Timeline
-from .elements import Place, badge, bidi_isolate, brief, duration, number, percent, safe, since
-from .phrases import OUTCOMES, how_long, mark_words, model_words, report_words, tool_name, tool_words
+from .anchors import Anchors
+from .chart_rows import RowDrawer, waits
+from .elements import Place, badge, bidi_isolate, duration, number, percent, safe, since
+from .phrases import aside_words, mark_words, model_words, report_words, tool_words
 
-_MOST_BOXES: Final = 240
-"""The chart draws more boxes than that as one shape, without labels."""
-_MOST_ROWS: Final = 24
-_MOST_LANES: Final = 600
+WIDE: Final = 340.0
+"""Pixels of the narrowest track in the wide layout. The style sheet switches to the narrow one before it gets narrower."""
+NARROW: Final = 120.0
+SMALL: Final = 11.0
+"""The size of the texts on the axis, in pixels."""
+PIN: Final = 16.0
+"""Pixels of a pin that are not its number."""
+SHOWN: Final = ("stop", "pause", "lost", "settled", "end")
 _MOST_MARKS: Final = 30
 _MOST_LINES: Final = 300
 _MOST_REPORTS: Final = 200
-_SHOWN: Final = ("stop", "pause", "lost", "settled", "end")
-_NEAR: Final = 0.07
 _SEEN: Final = 0.002
-_ROOM: Final = 0.14
-"""The least distance between two labels of silences."""
-_STEPS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30)
-_LONG_STEPS: Final = (60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 
 
-_Box: TypeAlias = tuple[str, str, str, str]
-"""The CSS classes of a box, its label, its title, and the HTML in it."""
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The texts on the axis, for one width of the track."""
+
+    ticks: list[Label]
+    pins: list[tuple[float, list[int]]]
 
 
-def chart(line: Timeline, place: Place) -> str:
+def marks_of(line: Timeline) -> list[Mark]:
+    """Return the marks that the chart numbers and lists."""
+    return [mark for mark in line.marks if mark.kind in SHOWN][:_MOST_MARKS]
+
+
+def chart(line: Timeline, rows: Sequence[Row], marks: Sequence[Mark], anchors: Anchors, place: Place) -> str:
     """Return the chart, its legend, and the same in words."""
     axis = line.axis
-    marks = [mark for mark in line.marks if mark.kind in _SHOWN][:_MOST_MARKS]
-    groups = _groups(marks, axis)
-    plot = [
-        f'<div class="rj-plot" role="img" aria-label="{safe(_alternative(line))}">',
-        _ticks(axis),
-        *(
-            f'<i class="rj-break" style="left:{percent(begin)};width:{percent(end - begin)}"></i>'
-            for begin, end in _gaps(axis)
-        ),
-        _models(line),
-        _tools(line),
-        *_lines(line, groups),
-        *_reports(line),
-        "</div>",
-        _pins(groups),
-        "</div>",
+    wide, narrow = (_Layout(axis_labels(axis, track), pins(marks, axis, track)) for track in (WIDE, NARROW))
+    drawer = RowDrawer(line, anchors)
+    parts = [
+        f'<figure class="rj-plot{" rj-counts" if drawer.has_tokens else ""}" aria-label="{safe(_alternative(line))}">',
+        _head(line, wide, narrow, has_tokens=drawer.has_tokens),
+        f'<div class="rj-body"><div class="rj-under" aria-hidden="true">{_under(axis, wide)}</div>',
+        drawer.rows(rows) if rows else '<p class="rj-row rj-none">No model and no tool was called</p>',
+        _reports(line),
+        f'<div class="rj-over" aria-hidden="true">{"".join(_lines(line, wide.pins))}</div></div>',
+        _pins(wide, narrow, marks, anchors),
+        "</figure>",
+        _legend(line, rows),
+        _mark_list(line, marks, anchors),
+        _in_words(line, place),
     ]
-    return "".join([*plot, _legend(line), _mark_list(line, marks), _in_words(line, place)])
+    return "".join(parts)
 
 
 def _alternative(line: Timeline) -> str:
     finished = sum(tool.outcome == "result" for tool in line.tools)
     parts = [f"Timeline of {duration(line.length)}", plural(len(line.models), "model call")]
     if line.tools:
-        parts.append(
-            f"{plural(len(line.tools), 'tool call')} in {plural(line.lanes, 'lane')}, {number(finished)} with a result"
-        )
+        beside = f", up to {number(line.lanes)} at once" if line.lanes > 1 else ""
+        parts.append(f"{plural(len(line.tools), 'tool call')}{beside}, {number(finished)} with a result")
     if line.cut is not None:
         parts.append(f"cut off after {duration(line.cut)}: {bidi_isolate(line.run.cause or 'error')}")
     return f"{', '.join(parts)}. The same in words follows below."
@@ -71,230 +82,109 @@ def _alternative(line: Timeline) -> str:
 # --- the axis ---------------------------------------------------------------------------------------------------------
 
 
-def _gaps(axis: Axis) -> list[tuple[float, float]]:
-    return [(axis.place(one.began), axis.place(one.ended)) for one in axis.breaks]
+def axis_labels(axis: Axis, track: float, size: float = SMALL) -> list[Label]:
+    """Return the labels of the axis on a track of so many pixels: lengths of silences, and round times."""
+    silent = [(where, duration(length), True) for where, length in silences(axis, track, size, "00 min 00 s")]
+    times = []
+    for began, passed in round_times(axis, 6 if track > 200 else 3):
+        # After a silence, labels count from its end.
+        words = f"+{duration(passed)}" if began else duration(passed) if passed else "0\N{NO-BREAK SPACE}s"
+        times.append((axis.place(began + passed), words, False))
+    return placed([*silent, *times], track, size)
 
 
-def _ticks(axis: Axis) -> str:
-    """Return labels for round times and for the length of each silence."""
-    labels: list[str] = []
-    taken: list[float] = []
-    for begin, end, silent in _silences(axis):
-        labels.append(_tick((begin + end) / 2, duration(silent), "rj-tick rj-gone"))
-        taken.append((begin + end) / 2)
-    grid = []
-    for began, passed in _round_times(axis):
-        where = axis.place(began + passed)
-        if all(abs(where - other) > 0.11 for other in taken):
-            # After a silence, labels count from its end.
-            words = f"+{duration(passed)}" if began else duration(passed) if passed else "0 s"
-            labels.append(_tick(where, words, "rj-tick"))
-            if where > 0:
-                grid.append(f'<i class="rj-grid" style="left:{percent(where)}"></i>')
-            taken.append(where)
-    return f'<div class="rj-ticks">{" ".join(labels)}</div><div class="rj-track">{"".join(grid)}'
+def pins(marks: Sequence[Mark], axis: Axis, track: float) -> list[tuple[float, list[int]]]:
+    """Return the numbers of marks under the chart, grouped where they would overlap."""
+    return grouped([axis.place(mark.at) for mark in marks], track, SMALL, PIN)
 
 
-def _silences(axis: Axis) -> list[tuple[float, float, float]]:
-    """Return begin and end of each silence in the chart, and its length. Silences too near for a label each are merged."""
-    found: list[tuple[float, float, float]] = []
-    for one, (begin, end) in zip(axis.breaks, _gaps(axis), strict=True):
-        silent = one.ended - one.began
-        if found and (begin + end) / 2 - sum(found[-1][:2]) / 2 <= _ROOM:
-            first, _, before = found.pop()
-            begin, silent = first, before + silent
-        found.append((begin, end, silent))
-    return found
+def _both(wide: Sequence[str], narrow: Sequence[str]) -> str:
+    """Return elements of both layouts, each with the class of the layouts that show it. `@` is the place of the class."""
+    found = []
+    for html in dict.fromkeys((*wide, *narrow)):
+        kind = "" if html in wide and html in narrow else " rj-wide" if html in wide else " rj-narrow"
+        found.append(html.replace("@", kind, 1))
+    return " ".join(found)
 
 
-def _round_times(axis: Axis) -> Iterable[tuple[float, float]]:
-    """Yield the end of each silence, each time with a round time after it."""
-    step = next((step for step in (*_STEPS, *_LONG_STEPS) if axis.worked / step <= 6), max(1.0, axis.worked / 6))
-    began = 0.0
-    for one in (*axis.breaks, None):
-        ended = axis.length if one is None else one.began
-        for turn in range(64):
-            if began + turn * step > ended:
-                break
-            yield began, turn * step
-        began = ended if one is None else one.ended
-
-
-def _tick(where: float, words: str, kind: str) -> str:
-    side = " rj-left" if where > 0.93 else " rj-right" if where < 0.04 else ""
-    return f'<span class="{kind}{side}" style="left:{percent(where)}">{words}</span>'
-
-
-# --- calls ------------------------------------------------------------------------------------------------------------
-
-
-def _models(line: Timeline) -> str:
-    calls = line.models
-    if not calls:
-        return '<div class="rj-group"><span class="rj-cap">No model was called</span></div>'
-    head = f'<div class="rj-group"><span class="rj-cap">{plural(len(calls), "model call")}</span>'
-    if len(calls) > _MOST_BOXES or line.model_lanes > _MOST_ROWS:
-        return f"{head}{_dense(calls, line.axis, line.model_lanes)}</div>"
-    highest = max((peak for call in calls for peak in _rates(call, line.axis)), default=0.0)
-    rows = []
-    for lane in range(line.model_lanes):
-        row = [call for call in calls if call.lane == lane]
-        boxes = [_model_box(call, line.axis, highest) for call in row]
-        rows.append(f'<div class="rj-row rj-models">{_slots(row, boxes, line.axis)}</div>')
-    return f"{head}{''.join(rows)}</div>"
-
-
-def _rates(call: ModelCall, axis: Axis) -> list[float]:
-    if call.first is None or call.last is None:
-        return []
-    width = max(axis.place(call.last) - axis.place(call.first), 0.004) / len(call.flow)
-    return [tokens / width for tokens in call.flow]
-
-
-def _model_box(call: ModelCall, axis: Axis, highest: float) -> _Box:
-    kind = f"rj-model rj-{call.role if call.role in ('answer', 'helper', 'subagent') else 'answer'} rj-{call.outcome}"
-    if call.replaced or call.unused:
-        kind += " rj-replaced"
-    began, ended = axis.place(call.began), axis.place(call.ended)
-    inner, width = "", max(ended - began, 1e-9)
-    rates = _rates(call, axis)
-    if rates and call.first is not None and call.last is not None:
-        start = (axis.place(call.first) - began) / width
-        tops = [round(100 - 92 * rate / highest, 1) for rate in rates]
-        # Flat at both ends, so that a call of one part is drawn as a box and not as a line.
-        points = [f"0,{tops[0]}", *(f"{at + 0.5},{top}" for at, top in enumerate(tops)), f"{len(tops)},{tops[-1]}"]
-        shape = f"M0,100L{'L'.join(points)}L{len(tops)},100Z"
-        style = f"left:{percent(start)};width:{percent((axis.place(call.last) - axis.place(call.first)) / width)}"
-        inner = (
-            f'<svg class="rj-flow" style="{style}" viewBox="0 0 {len(tops)} 100" width="60" height="20"'
-            f' preserveAspectRatio="none" aria-hidden="true" focusable="false"><path d="{shape}"/></svg>'
-        )
-    label = [bidi_isolate(brief(call.model)), *([bidi_isolate(brief(call.role))] if call.role != "answer" else [])]
-    label += how_long(call)
-    label += [OUTCOMES[call.outcome]] if call.outcome != "complete" else []
-    return kind, " · ".join(label), model_words(call), inner
-
-
-def _tools(line: Timeline) -> str:
-    tools = line.tools
-    if not tools:
-        return ""
-    beside = f", up to {line.lanes} at once" if line.lanes > 1 else ""
-    head = f'<div class="rj-group"><span class="rj-cap">{plural(len(tools), "tool call")}{beside}</span>'
-    if len(tools) > _MOST_BOXES or line.lanes > _MOST_ROWS:
-        return f"{head}{_dense(tools, line.axis, line.lanes)}</div>"
-    counted = Counter(tool.name for tool in tools)
-    rows = []
-    for lane in range(line.lanes):
-        row = [tool for tool in tools if tool.lane == lane]
-        boxes = [_tool_box(tool, is_alone=counted[tool.name] == 1) for tool in row]
-        rows.append(f'<div class="rj-row rj-tools">{_slots(row, boxes, line.axis)}</div>')
-    return f"{head}{''.join(rows)}</div>"
-
-
-def _tool_box(tool: ToolCall, *, is_alone: bool) -> _Box:
-    name = bidi_isolate(brief(tool.name)) if is_alone else tool_name(tool)
-    kind = f"rj-tool rj-{tool.outcome}{' rj-late' if tool.late else ''}{' rj-inside' if tool.inside else ''}"
-    return kind, " · ".join([name, *how_long(tool)]), tool_words(tool), ""
-
-
-def _slots(row: Sequence[ModelCall | ToolCall], boxes: Sequence[_Box], axis: Axis) -> str:
-    """Return each box with its label in it or beside it, up to the neighbouring boxes."""
-    parts = []
-    spans = [(axis.place(one.began), axis.place(one.ended)) for one in row]
-    for at, (began, ended) in enumerate(spans):
-        before = spans[at - 1][1] if at else 0.0
-        after = spans[at + 1][0] if at + 1 < len(spans) else 1.0
-        left = after - began < 0.22 and ended - before > after - began
-        begin, end = (before, ended) if left else (began, after)
-        width = max(end - begin, 0.004)
-        share = percent(min(1.0, max(ended - began, 0.0) / width))
-        kind, words, title, inner = boxes[at]
-        box = f'<span class="rj-bar {kind}" title="{safe(title)}" style="width:{share}">{inner}</span>'
-        # If the label does not fit, the list of the calls has it.
-        ends = f"{' rj-ends' if left else ''}{' rj-tiny' if width < 0.05 else ' rj-tight' if width < 0.13 else ''}"
-        where = f"left:{percent(min(begin, 0.996))};width:{percent(width)}"
-        parts.append(f'<span class="rj-slot{ends}" style="{where}">{box}<span class="rj-label">{safe(words)}</span></span> ')
-    return "".join(parts)
-
-
-def _dense(calls: Sequence[ModelCall | ToolCall], axis: Axis, lanes: int) -> str:
-    """Return very many calls as one shape for each outcome."""
-    shown = min(lanes, _MOST_LANES)
-    thick = 8 if shown <= 40 else 10  # so thin a lane has no room for gaps
-    shapes: dict[str, list[str]] = {}
-    last: dict[int, tuple[str, int]] = {}
-    for call in calls:
-        if call.lane >= shown:
-            continue
-        began = round(axis.place(call.began) * 1000)
-        width = max(1, round(axis.place(call.ended) * 1000) - began)
-        if last.get(call.lane) == (call.outcome, began + width):
-            continue
-        last[call.lane] = (call.outcome, began + width)
-        shapes.setdefault(call.outcome, []).append(f"M{began},{call.lane * 10}h{width}v{thick}h-{width}z")
-    paths = "".join(f'<path class="rj-{outcome}" d="{"".join(shape)}"/>' for outcome, shape in shapes.items())
-    height = max(16, min(shown * 12, 480 if shown > 60 else 260))
-    more = f'<p class="rj-note">{number(lanes - shown)} more lanes are not drawn.</p>' if lanes > shown else ""
+def _head(line: Timeline, wide: _Layout, narrow: _Layout, *, has_tokens: bool) -> str:
+    cut = ""
+    if line.cut is not None:
+        where = line.axis.place(line.cut)
+        side, at = ("right", 1 - where) if where > 0.25 else ("left", where)
+        why = safe(bidi_isolate(line.run.cause or "error"))
+        cut = f'<div class="rj-flag"><b style="{side}:{percent(at)}">cut off: {why}</b></div>'
+    counts = '<span class="rj-used">tokens in / out</span> ' if has_tokens else ""
+    names = f'<span class="rj-name">call</span> {counts}<span class="rj-took">time</span>'
+    both = _both([_tick(one) for one in wide.ticks], [_tick(one) for one in narrow.ticks])
     return (
-        f'<svg class="rj-dense" style="height:{height}px" viewBox="0 0 1000 {shown * 10}" width="600" height="{height}"'
-        f' preserveAspectRatio="none" aria-hidden="true" focusable="false">{paths}</svg>{more}'
+        f'<div class="rj-axis" aria-hidden="true">{cut}'
+        f'<div class="rj-row"><span class="rj-call-cell">{names}</span> <span class="rj-ticks">{both}</span></div></div>'
     )
+
+
+def _tick(label: Label) -> str:
+    kind = f"rj-tick rj-{label.side}{' rj-gone' if label.is_silence else ''}"
+    return f'<span class="{kind}@" style="left:{percent(label.where)}">{label.text}</span>'
+
+
+def _under(axis: Axis, layout: _Layout) -> str:
+    gaps = [(axis.place(one.began), axis.place(one.ended)) for one in axis.breaks]
+    found = [f'<i class="rj-break" style="left:{percent(a)};width:{percent(b - a)}"></i>' for a, b in gaps]
+    grid = [label.where for label in layout.ticks if not label.is_silence and label.where > 0]
+    return "".join(found) + "".join(f'<i class="rj-grid" style="left:{percent(where)}"></i>' for where in grid)
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
 
 
-def _groups(marks: Sequence[Mark], axis: Axis) -> list[tuple[float, list[int]]]:
-    """Group marks that are too near to each other for a number each."""
-    groups: list[tuple[float, list[int]]] = []
-    for number_, mark in enumerate(marks, 1):
-        where = axis.place(mark.at)
-        if groups and abs(where - groups[-1][0]) < _NEAR:
-            groups[-1][1].append(number_)
-        else:
-            groups.append((where, [number_]))
-    return groups
-
-
 def _lines(line: Timeline, groups: Sequence[tuple[float, list[int]]]) -> Iterable[str]:
+    cut = None if line.cut is None else line.axis.place(line.cut)
     for where, _ in groups:
-        yield f'<i class="rj-line" style="left:{percent(where)}"></i>'
-    if line.cut is not None:
-        where = line.axis.place(line.cut)
-        side = " rj-left" if where > 0.5 else ""
-        why = safe(bidi_isolate(line.run.cause or "error"))
-        yield f'<i class="rj-line rj-cut{side}" style="left:{percent(where)}"><b>cut off: {why}</b></i>'
+        if cut is None or abs(where - cut) > _SEEN:
+            yield f'<i class="rj-line" style="left:{percent(where)}"></i>'
+    if cut is not None:
+        yield f'<i class="rj-line rj-cut" style="left:{percent(cut)}"></i>'
 
 
-def _reports(line: Timeline) -> Iterable[str]:
-    """Yield a small mark for each thing that the program reported of itself, if it does not hide the mark before it."""
+def _reports(line: Timeline) -> str:
+    """Return a row with a small dot for each thing that the program reported, if it does not hide the dot before it."""
+    reports = line.marks_of("custom")
+    if not reports:
+        return ""
+    dots = []
     last = -1.0
-    for mark in line.marks_of("custom")[:_MOST_REPORTS]:
+    for mark in reports[:_MOST_REPORTS]:
         where = line.axis.place(mark.at)
         if where - last > _SEEN:
             last = where
-            yield f'<i class="rj-report" style="left:{percent(where)}" title="{safe(report_words(mark))}"></i>'
+            dots.append(f'<i class="rj-report" style="left:{percent(where)}" title="{safe(report_words(mark))}"></i>')
+    words = f'<span class="rj-name rj-soft">{plural(len(reports), "report")} of the program</span>'
+    return (
+        f'<div class="rj-row"><span class="rj-call-cell">{words}</span><span class="rj-track">{"".join(dots)}</span></div>'
+    )
 
 
-def _pins(groups: Sequence[tuple[float, list[int]]]) -> str:
-    pins = []
-    for where, numbers in groups:
-        words = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}\u2013{numbers[-1]}"
-        side = " rj-left" if where > 0.96 else " rj-right" if where < 0.03 else ""
-        pins.append(f'<span class="rj-pin{side}" style="left:{percent(where)}">{words}</span> ')
-    return f'<div class="rj-pins">{"".join(pins)}</div>'
-
-
-def _mark_list(line: Timeline, marks: Sequence[Mark]) -> str:
+def _pins(wide: _Layout, narrow: _Layout, marks: Sequence[Mark], anchors: Anchors) -> str:
     if not marks:
         return ""
-    rows = "".join(
-        f'<li><span class="rj-at">{since(mark.at)}</span> <span>{mark_words(mark)}'
-        f"{' ' + badge('late', 'late') if mark.late else ''}</span></li>"
-        for mark in marks
-    )
-    left = sum(mark.kind in _SHOWN for mark in line.marks) - len(marks)
+    shown = ([_pin(where, numbers, marks, anchors) for where, numbers in layout.pins] for layout in (wide, narrow))
+    return f'<div class="rj-pins">{_both(*shown)}</div>'
+
+
+def _pin(where: float, numbers: Sequence[int], marks: Sequence[Mark], anchors: Anchors) -> str:
+    is_settled = any(marks[at - 1].kind == "settled" for at in numbers)
+    words = anchors.link("mark", numbers[0], group_text(numbers))
+    side = " rj-right" if where > 0.9 else " rj-left" if where < 0.05 else ""
+    kind = f"rj-pin{' rj-settles' if is_settled else ''}{side}"
+    return f'<span class="{kind}@" style="left:{percent(where)}">{words}</span>'
+
+
+def _mark_list(line: Timeline, marks: Sequence[Mark], anchors: Anchors) -> str:
+    if not marks:
+        return ""
+    rows = "".join(_mark(mark, at, anchors) for at, mark in enumerate(marks, 1))
+    left = sum(mark.kind in SHOWN for mark in line.marks) - len(marks)
     more = (
         f'<p class="rj-note">{plural(left, "more mark")} of this kind: see <code>runjournal export</code>.</p>'
         if left
@@ -303,33 +193,47 @@ def _mark_list(line: Timeline, marks: Sequence[Mark]) -> str:
     return f'<ol class="rj-marks">{rows}</ol>{more}'
 
 
-def _legend(line: Timeline) -> str:
+def _mark(mark: Mark, at: int, anchors: Anchors) -> str:
+    written = anchors.written.get(mark.seq, ())
+    links = ""
+    if written and anchors.place.has_links:
+        noun = "message" if len(written) == 1 else "messages"
+        links = f' <span class="rj-of">({noun} {anchors.message_links(written)})</span>'
+    late = f" {badge('late', 'late')}" if mark.late else ""
+    kind = ' class="rj-settles"' if mark.kind == "settled" else ""
+    when = f'<span class="rj-at">{since(mark.at)}</span>'
+    return f"<li{kind}{anchors.id('mark', at)}>{when} <span>{mark_words(mark)}{links}{late}</span></li>"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _legend(line: Timeline, rows: Sequence[Row]) -> str:
     found = []
-    if any(call.flow for call in line.models):
+    models, tools = line.models, line.tools
+    if any(call.flow for call in models):
         found.append(("flow", "tokens as they arrived"))
-    if any(_waits(call, line.axis) for call in line.models):
+    if any(waits(call, line.axis) for call in models):
         found.append(("wait", "model, waiting for tokens"))
-    outcomes = {tool.outcome for tool in line.tools}
+    if any(call.role == "helper" for call in models):
+        found.append(("aside", "helper call"))
+    if any(map(aside_words, models)):
+        found.append(("replaced", "answer that was not used"))
+    outcomes = {tool.outcome for tool in tools}
     names = {"result": "tool with a result", "error": "tool with an error", "interrupted": "waits for a human"}
     if line.marks_of("custom"):
         found.append(("report", "what the program reported"))
     found += [(outcome, name) for outcome, name in names.items() if outcome in outcomes]
     if "open" in outcomes:
         found.append(("open", "tool that never ended" if line.run.ended else "tool that has not ended"))
-    if any(tool.late for tool in line.tools):
+    if any(tool.late for tool in tools):
         found.append(("late", "ended after the run"))
+    if any(row.call is None and row.is_open for row in rows):
+        found.append(("group", "node with several calls"))
     if line.axis.breaks:
         found.append(("gap", "a long silence, shortened"))
     items = "".join(f'<li><i class="rj-key rj-k-{kind}"></i>{words}</li>' for kind, words in found)
     return f'<ul class="rj-legend" aria-label="Legend">{items}</ul>' if items else ""
-
-
-def _waits(call: ModelCall, axis: Axis) -> bool:
-    """Return whether the chart shows a wait before the first token of the call or after its last one."""
-    if call.first is None or call.last is None:
-        return True
-    silent = axis.place(call.first) - axis.place(call.began), axis.place(call.ended) - axis.place(call.last)
-    return max(silent) > _SEEN
 
 
 def _in_words(line: Timeline, place: Place) -> str:

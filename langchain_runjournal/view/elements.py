@@ -9,11 +9,14 @@ import hashlib
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from ..common import wording as _wording
 from ..common.wording import in_utc, sign_for
+
+_T = TypeVar("_T")
 
 _PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _ODD: Final = re.compile(f"\r\n?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_PLANES}]")
@@ -24,6 +27,8 @@ _THIN: Final = "\N{NO-BREAK SPACE}"
 
 MOST: Final = 1_000
 """The number of messages, or of calls, that a page shows of one run."""
+HEAD: Final = MOST // 4
+"""The number of those that are the first ones."""
 _TEXT_ROOM: Final = 2_400_000
 """Characters of text in a page. The page shortens the texts after them."""
 _SHORT: Final = 300
@@ -54,6 +59,14 @@ def bidi_isolate(text: str) -> str:
 def _shown(found: re.Match[str]) -> str:
     one = found.group()
     return "\n" if one == "\r\n" else sign_for(one)
+
+
+def some(found: Sequence[_T]) -> tuple[list[tuple[int, _T]], int]:
+    """Return the first and the last items with their places, at most `MOST`, and the number of the others."""
+    every = list(enumerate(found))
+    if len(every) <= MOST:
+        return every, 0
+    return every[:HEAD] + every[-(MOST - HEAD) :], len(every) - MOST
 
 
 @dataclass(slots=True)

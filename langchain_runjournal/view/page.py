@@ -8,11 +8,15 @@ from importlib.resources import files
 
 from ..common.wording import plural
 from ..events import Event, Run
+from ..timeline.rows import rows
 from ..timeline.timeline import Timeline, timeline
-from .chart import chart
-from .conversation import conversation, model_calls, settlement, tool_calls
-from .elements import Place, badge, brief, code, duration, facts, key_of, moment, number, safe
-from .phrases import headline, run_usage, sentences
+from .anchors import anchors
+from .calls import model_calls, tool_calls
+from .chart import chart, marks_of
+from .conversation import conversation, settlement
+from .elements import Place, brief, code, duration, key_of, moment, number, safe
+from .phrases import cost_words, headline, run_tokens, sentences
+from .picture import picture, picture_url
 
 _LEAD = 240
 _DEAD = (
@@ -64,17 +68,35 @@ def fragment(run: Run, events: Iterable[Event]) -> str:
     """Return one run as HTML for a notebook.
 
     Its style rules apply to the fragment only, and follow the theme of the notebook. Where a viewer removes styles, the
-    fragment still reads from top to bottom.
+    fragment shows the timeline as an image, and reads from top to bottom.
     """
+    return _fragment(timeline(run, events))
+
+
+def svg(run: Run, events: Iterable[Event]) -> str:
+    """Return the timeline of one run as an SVG image, for viewers that show no HTML. It has no links and no scripts."""
+    return picture(timeline(run, events))
+
+
+def bundle(run: Run, events: Iterable[Event]) -> dict[str, str]:
+    """Return what a notebook shows of one run, by MIME type: the fragment, and the image for viewers without HTML."""
     line = timeline(run, events)
-    place = Place(key=key_of(run.run_id), level=3, has_links=False)
-    return f'<div class="rj"><style>{_style()}</style>\n{_run(line, place)}</div>'
+    return {"text/html": _fragment(line), "image/svg+xml": picture(line)}
+
+
+def _fragment(line: Timeline) -> str:
+    place = Place(key=key_of(line.run.run_id), level=3, has_links=False)
+    words = headline(line.run, line)
+    # Repository pages remove the style sheet, which hides this image.
+    image = f'<img class="rj-image" width="1000" src="{picture_url(line)}" alt="Timeline: {safe(words)}">'
+    return f'<div class="rj"><style>{_style()}</style>\n{image}{_run(line, place)}</div>'
 
 
 def summary(run: Run) -> str:
     """Return the fields of a run as HTML for a notebook, if its events are not at hand."""
     head = _head(run, headline(run, None), None, Place(key=key_of(run.run_id), level=3))
-    return f'<div class="rj"><style>{_style()}</style>\n<article class="rj-run">{head}</article></div>'
+    foot = f'<p class="rj-note">{_foot(run, None)}</p>'
+    return f'<div class="rj"><style>{_style()}</style>\n<article class="rj-run">{head}{foot}</article></div>'
 
 
 @cache
@@ -84,24 +106,26 @@ def _style() -> str:
 
 def _contents(lines: list[Timeline], places: list[Place]) -> str:
     items = "".join(
-        f'<li><a href="#{place.key}">{safe(headline(line.run, line))}</a>'
-        f" {_standing(line.run, line)} {code(line.run.thread_id or line.run.run_id)}</li>"
+        f'<li><a href="#{place.key}">{safe(headline(line.run, line))}</a> {code(line.run.thread_id or line.run.run_id)}</li>'
         for line, place in zip(lines, places, strict=True)
     )
     return f'<nav class="rj-contents" aria-label="Runs"><ol>{items}</ol></nav>'
 
 
 def _run(line: Timeline, place: Place) -> str:
+    drawn, marks = rows(line.models, line.tools), marks_of(line)
+    links = anchors(line, drawn, marks, place)
     parts = [_head(line.run, headline(line.run, line), line, place)]
-    parts.append(_section("Timeline", f"{place.key}-line", chart(line, place), place))
-    parts.append(_section("Conversation", f"{place.key}-talk", conversation(line, place), place))
+    parts.append(_section("Timeline", f"{place.key}-line", chart(line, drawn, marks, links, place), place))
+    parts.append(_section("Conversation", f"{place.key}-talk", conversation(line, place, links), place))
     for name, id, inner in (
-        ("Settlement", "settled", settlement(line, place)),
-        ("Model calls", "models", model_calls(line, place)),
-        ("Tool calls", "tools", tool_calls(line, place)),
+        ("Settlement", "settled", settlement(line, place, links)),
+        ("Model calls", "models", model_calls(line, place, links)),
+        ("Tool calls", "tools", tool_calls(line, place, links)),
     ):
         if inner:
             parts.append(_section(name, f"{place.key}-{id}", inner, place))
+    parts.append(f'<p class="rj-note rj-foot">{_foot(line.run, line)}</p>')
     return f'<article class="rj-run" id="{place.key}" aria-labelledby="{place.key}-head">{"".join(parts)}</article>\n'
 
 
@@ -111,28 +135,6 @@ def _section(name: str, id: str, inner: str, place: Place) -> str:
 
 
 def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
-    began = line.began if line is not None and line.began else run.started_at
-    pairs = [("Thread", code(run.thread_id) if run.thread_id else "none")]
-    if run.name:
-        pairs.append(("Name", code(run.name)))
-    if line is not None:
-        models = list(dict.fromkeys(call.model for call in line.models))
-        if models:
-            more = f" and {number(len(models) - 3)} more" if len(models) > 3 else ""
-            pairs.append(("Model" if len(models) == 1 else "Models", ", ".join(map(code, models[:3])) + more))
-    if began:
-        pairs.append(("Began", moment(began)))
-    if line is not None:
-        pairs += [("Duration", duration(line.length)), ("Events", number(line.events))]
-    usage = [(model, used) for model, used in run_usage(run) if used]
-    pairs += [(f"Usage of {model}" if len(usage) > 1 else "Usage", used) for model, used in usage]
-    pairs.append(("Run", code(run.run_id)))
-    if run.continues:
-        pairs.append(("Resumes run", code(run.continues)))
-    if run.stop and not run.ended:
-        pairs.append(("Stop requested", safe(run.stop)))
-    if line is None and run.ended and not run.settled:
-        pairs.append(("Settled", "not yet"))
     parts = [_error(run.error)] if run.error else []
     lead = (
         sentences(line) if line is not None else "The events of this run cannot be read any more; only its record is left."
@@ -141,13 +143,41 @@ def _head(run: Run, words: str, line: Timeline | None, place: Place) -> str:
     if line is not None and line.is_dead:
         parts.append(f'<p class="rj-warn">{_DEAD}</p>')
     heading = place.heading(0, safe(words), f' id="{place.key}-head"')
-    return f'<header class="rj-top">{_standing(run, line)}{heading}{"".join(parts)}{facts(pairs)}</header>'
+    status = "killed" if line is not None and line.is_dead else str(run.status)
+    about = " ".join(f'<li><span class="rj-soft">{name}</span> {value}</li>' for name, value in _about(run, words, line))
+    return f'<header class="rj-top rj-is-{status}">{heading}{"".join(parts)}<ul class="rj-about">{about}</ul></header>'
 
 
-def _standing(run: Run, line: Timeline | None) -> str:
-    if line is not None and line.is_dead:
-        return badge("interrupted", "killed")
-    return badge(str(run.status), str(run.status))
+def _about(run: Run, words: str, line: Timeline | None) -> list[tuple[str, str]]:
+    """Return what stands in the one line under the heading: names, each with a value in HTML."""
+    found = [("Thread", code(run.thread_id))] if run.thread_id else []
+    if run.name:
+        found.append(("Agent", code(run.name)))
+    models = [] if line is None else list(dict.fromkeys(call.model for call in line.models))
+    if len(models) == 1:
+        found.append(("Model", code(models[0])))  # of several, the rows name each
+    began = line.began if line is not None and line.began else run.started_at
+    if began:
+        found.append(("Began", moment(began)))
+    if line is not None and duration(line.length) not in words:
+        found.append(("Duration", duration(line.length)))
+    if tokens := run_tokens(run):
+        found.append(("Tokens", safe(tokens)))
+    if line is not None and (costs := [call.cost for call in line.models if call.cost is not None]):
+        every = "" if len(costs) == len(line.models) else f" for {number(len(costs))} of {plural(len(line.models), 'call')}"
+        found.append(("Cost", safe(cost_words(sum(costs)) + every)))
+    if run.continues:
+        found.append(("Resumes run", code(run.continues)))
+    if run.stop and not run.ended:
+        found.append(("Stop requested", safe(run.stop)))
+    if line is None and run.ended and not run.settled:
+        found.append(("Settled", "not yet"))
+    return found
+
+
+def _foot(run: Run, line: Timeline | None) -> str:
+    events = f", {plural(line.events, 'event')}" if line is not None else ""
+    return f"Run {code(run.run_id)}{events}"
 
 
 def _error(error: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
 
 from ..common.wording import plural
 from ..events import Run
@@ -146,15 +146,14 @@ def mark_words(mark: Mark) -> str:
             words = "; ".join(bidi_isolate(value[:300]) for value in values[:5] if value)
             return f"Paused: it waits for a human{f'. It asks: {safe(words)}' if words else ''}"
         case "lost":
-            return f"{safe(spoken(data.get('events')))} events were lost"
+            lost = data.get("events")
+            if isinstance(lost, int):
+                return f"{plural(lost, 'event')} {'was' if lost == 1 else 'were'} lost"
+            return f"{safe(spoken(lost))} events were lost"
         case "settled":
             return safe(_settlement(mark))
         case _:
-            ending = [
-                str(data.get("status", "completed")),
-                *(bidi_isolate(brief(spoken(data[key]), 240)) for key in ("cause", "error") if data.get(key)),
-            ]
-            return f"Run ended: {safe(', '.join(ending))}"
+            return "Run ended"  # the heading says how
 
 
 def report_words(mark: Mark) -> str:
@@ -169,6 +168,8 @@ def model_words(call: ModelCall) -> str:
         words.append(plural(call.characters, "character"))
     if call.role != "answer":
         words.insert(1, bidi_isolate(brief(call.role)))
+    if call.node:
+        words.append(f"node {bidi_isolate(brief(call.node))}")
     if call.replaced:
         words.append("replaced by a later attempt")
     elif call.unused:
@@ -194,30 +195,140 @@ def tool_words(tool: ToolCall) -> str:
     return " · ".join(words)
 
 
+def row_name(call: ModelCall | ToolCall, *, is_alone: bool) -> str:
+    """Return the name of a call in its row. `is_alone`: no other call has this name; not escaped."""
+    if isinstance(call, ModelCall) or is_alone:
+        return bidi_isolate(brief(call.model if isinstance(call, ModelCall) else call.name))
+    return tool_name(call)
+
+
+def row_tags(
+    call: ModelCall | ToolCall, models: Mapping[str, ModelCall], *, ended: bool
+) -> list[tuple[Literal["aside", "again", "bad", "wait", "open"], str]]:
+    """Return what distinguishes a call from an ordinary one that ended well, as short words with a class each.
+
+    `models`: the model calls of the run by id; `ended`: the run has ended, or its process was killed.
+    """
+    found: list[tuple[Literal["aside", "again", "bad", "wait", "open"], str]] = []
+    if isinstance(call, ModelCall):
+        if call.role == "helper":
+            found.append(("aside", "helper"))
+        if words := attempt_words(call, models):
+            found.append(("again", words))
+        if call.outcome != "error" and (words := aside_words(call)):
+            found.append(("aside", words))
+    match call.outcome:
+        case "partial":
+            found.append(("bad", "cut off"))
+        case "error":
+            found.append(("bad", "error"))
+        case "interrupted":
+            found.append(("wait", "waits"))
+        case "open":
+            found.append(("bad", "not ended") if ended else ("open", "running"))
+        case _:
+            pass
+    if call.late:
+        found.append(("wait", "late"))
+    return found
+
+
+def aside_words(call: ModelCall) -> str:
+    """Return why the words of an answer are not part of the conversation; empty for a helper call, whose words never are."""
+    if call.role == "helper":
+        return ""
+    return "replaced" if call.replaced else "not used" if call.unused else ""
+
+
+def attempt_words(call: ModelCall, models: Mapping[str, ModelCall]) -> str:
+    """Return whether a call is a retry of the same model or a fallback to another one; an empty text for a first attempt."""
+    replaced = [models[id].model for id in call.replaces if id in models]
+    if replaced and call.model not in replaced:
+        return "fallback"
+    return "retry" if replaced or call.attempt > 1 else ""
+
+
+def token_counts(usage: Mapping[str, Any]) -> str:
+    """Return the tokens of a call in a narrow column: "21 / 46", "12.4k / 350"; empty if the provider reported none."""
+    counts = [usage.get("input_tokens"), usage.get("output_tokens")]
+    if not any(_is_number(count) for count in counts):
+        return ""
+    return " / ".join(_short(count) if _is_number(count) else "?" for count in counts)
+
+
+def token_sum(calls: Iterable[ModelCall | ToolCall]) -> dict[str, Any]:
+    """Return the tokens of several calls together, as far as providers reported them."""
+    found: dict[str, Any] = {}
+    for call in calls:
+        if isinstance(call, ModelCall):
+            for name in ("input_tokens", "output_tokens"):
+                if _is_number(count := call.usage.get(name)):
+                    found[name] = found.get(name, 0) + count
+    return found
+
+
+def _short(count: Any) -> str:
+    for unit, size in (("M", 1_000_000), ("k", 10_000)):
+        if abs(count) >= size:
+            scaled = count / (1_000_000 if unit == "M" else 1_000)
+            return f"{scaled:,.1f}{unit}" if abs(scaled) < 100 else f"{scaled:,.0f}{unit}"
+    return number(count)
+
+
+def cost_words(cost: float | None) -> str:
+    """Return a cost in US dollars; not escaped, empty if it is unknown."""
+    if cost is None:
+        return ""
+    digits = 2 if cost >= 1 or cost == 0 else 4 if cost >= 0.01 else 6
+    return f"${cost:,.{digits}f}"
+
+
 def how_long(call: ModelCall | ToolCall) -> list[str]:
     """Return the duration of a call as one part of a line about it; no part if the duration is unknown."""
     return [] if call.lasts is None else [duration(call.lasts)]
 
 
 def usage_words(usage: Mapping[str, Any]) -> str:
-    """Return the usage of one call; not escaped."""
+    """Return the tokens of one call or of several: "21 in, 46 out", with those from a cache; not escaped."""
     names = {"input_tokens": "in", "output_tokens": "out"}
     words = [f"{number(usage[key])} {name}" for key, name in names.items() if _is_number(usage.get(key))]
-    return f"{', '.join(words)} tokens" if words else ""
+    cached = as_mapping(usage.get("input_token_details")).get("cache_read")
+    if words and _is_number(cached) and cached:
+        words[0] += f" ({number(cached)} from a cache)"
+    thought = as_mapping(usage.get("output_token_details")).get("reasoning")
+    if words and _is_number(thought) and thought:
+        words[-1] += f" ({number(thought)} of reasoning)"
+    return ", ".join(words)
 
 
 def run_usage(run: Run) -> list[tuple[str, str]]:
-    """Return each model with its usage; HTML."""
+    """Return each model with the tokens of its calls; HTML."""
     found = []
     for model, used in list(run.usage.items())[:20]:
         used = as_mapping(used)
-        words = [usage_words(used)]
-        if _is_number(used.get("calls")):
-            words.insert(0, plural(int(used["calls"]), "call"))
-            if used.get("incomplete"):
-                words.append(f"{spoken(used['incomplete'])} without usage")
-        found.append((code(str(model)), safe(", ".join(part for part in words if part))))
+        words = [counted] if (counted := usage_words(used)) else []
+        missing = used.get("incomplete")
+        if _is_number(used.get("calls")) and missing:
+            if isinstance(missing, int):
+                missing = plural(missing, "call")
+            words.append(f"not reported for {spoken(missing)}")
+        if words:
+            found.append((f"Tokens of {code(str(model))}", safe(", ".join(words))))
     return found
+
+
+def run_tokens(run: Run) -> str:
+    """Return the tokens of all models of a run together; not escaped, empty if no provider reported any."""
+    total: dict[str, Any] = {}
+    missing = 0
+    for used in map(as_mapping, run.usage.values()):
+        for name in ("input_tokens", "output_tokens"):
+            if _is_number(used.get(name)):
+                total[name] = total.get(name, 0) + used[name]
+        if isinstance(used.get("incomplete"), int):
+            missing += used["incomplete"]
+    words = usage_words(total)
+    return f"{words} (not reported for {plural(missing, 'call')})" if words and missing else words
 
 
 def _is_number(value: object) -> bool:

@@ -53,7 +53,7 @@ def test_what_the_package_logs_is_among_the_talk(journal: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", list(commands.commands))
 def test_every_command_has_help_and_examples(name: str) -> None:
-    """The help explains each option, and names the variable that sets it."""
+    """The help explains each option; those that all commands have stand in the help of the group, and work all the same."""
     command = commands.commands[name]
     done = run(name, "--help")
     assert done.exit_code == 0
@@ -63,14 +63,19 @@ def test_every_command_has_help_and_examples(name: str) -> None:
     assert not command.short_help.endswith("...")
     shown = " ".join(done.stdout.split())
     options = [one for one in command.params if isinstance(one, click.Option) and one.name != "help"]
-    assert {"journal", "json", "busy_timeout", "spool_dir", "debug"} <= {one.name for one in options}
+    of_all = {"journal", "json", "busy_timeout", "spool_dir", "debug"}
+    assert of_all <= {one.name for one in options}
+    of_group = " ".join(run("--help").stdout.split())
     for option in options:
         assert option.help, option.name
-    assert shown.count("env var: RUNJOURNAL_") == len(options)
+        assert (f"{option.opts[-1]} " in shown.partition("Options of every")[0]) == (option.name not in of_all), option.name
+        assert option.name not in of_all or option.opts[0] in of_group
+    assert "see `runjournal --help`" in shown
 
 
 def test_version_is_said() -> None:
     """The version is that of the package."""
     from langchain_runjournal import __version__
 
-    assert run("--version").stdout == f"runjournal {__version__}\n"
+    for option in ("--version", "-V"):
+        assert run(option).stdout == f"runjournal {__version__}\n"

@@ -26,4 +26,4 @@ def test_check_counts_or_names(here: Path) -> None:
     found = data("check", exit_code=1)
     assert {(one["what"], one["run_id"]) for one in found} >= {("unsettled", FAILED)}
     assert set(found[0]) == {"what", "run_id", "text", "hint"}
-    assert f"{FAILED}  unsettled: " in run("check", "--no-json").stdout
+    assert f"{FAILED}  unsettled: " in run("check").stdout

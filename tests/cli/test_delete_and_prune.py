@@ -24,7 +24,7 @@ from tests.support.command_line import (
 def test_delete_takes_runs_or_a_thread(journal: Path) -> None:
     """In any state; it prints the ids of the deleted runs."""
     assert data("delete", "--thread", "t1", "--yes") == [{"run_id": name, "deleted": True} for name in (DONE, FAILED)]
-    assert run("delete", "@last", "aaaa0001", "@last", "--yes", "--no-json").stdout == f"{WAITS}\n{STOPPED}\n"
+    assert run("delete", "@last", "aaaa0001", "@last", "--yes").stdout == f"{WAITS}\n{STOPPED}\n"
     assert data("list") == []
     done = run("delete", "--thread", "t1", "--yes")
     assert (done.exit_code, done.stdout) == (0, "")
@@ -88,7 +88,7 @@ def test_prune_names_what_it_deleted_if_the_rewrite_fails(journal: Path, monkeyp
         raise errors.StoreFailed(path=store.url, reason="the disk is full", hint="Free space")
 
     monkeypatch.setattr(SqliteStore, "vacuum", vacuum)
-    done = run("prune", "--keep-last", "1", "--vacuum", "--no-json")
+    done = run("prune", "--keep-last", "1", "--vacuum")
     assert (done.exit_code, done.stdout) == (1, f"{DONE}\n")
     assert "the disk is full" in done.stderr
     assert DONE not in [one["run_id"] for one in data("list")]

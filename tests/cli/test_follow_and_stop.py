@@ -33,17 +33,17 @@ def test_follow_of_what_is_over(journal: Path) -> None:
         f"runjournal: run {STOPPED} has ended with event {last}; nothing follows event 999\n",
     )
     assert run("follow", STOPPED, "--after", str(last)).stderr == ""
-    done = run("follow", STOPPED, "--no-json")
+    done = run("follow", STOPPED)
     assert done.stdout == "Let me look.\nIt is sunny\n"
     for line in ("human: How is Rome?", "→ weather", "← weather", "cut off: stop", "run interrupted (stop)"):
         assert line in done.stderr
     middle = next(event["seq"] for event in events if event["data"] == {"text": "is "})
-    assert run("follow", STOPPED, "--no-json", "--after", str(middle)).stdout == "sunny\n"
+    assert run("follow", STOPPED, "--after", str(middle)).stdout == "sunny\n"
 
 
 def test_follow_of_what_waits_for_a_human_ends(journal: Path) -> None:
     """It says that the run waits, and exits with 0."""
-    done = run("follow", WAITS)
+    done = run("follow", WAITS, "--json")
     assert done.exit_code == 0
     assert json.loads(done.stdout.splitlines()[-1])["kind"] == "run.pause"
     assert "waits for a human" in done.stderr
@@ -65,7 +65,7 @@ def test_answers_at_the_same_time_do_not_mix(here: Path) -> None:
         for call in "ab":
             put("llm.ai.partial", call, cause="stop")
         opened.append(Event(run_id="r", kind="run.end", data={"status": "interrupted", "cause": "stop"}))
-    assert run("follow", "r", "--no-json").stdout == "a1 a2 a3 \nb1 b2 b3 \n"
+    assert run("follow", "r").stdout == "a1 a2 a3 \nb1 b2 b3 \n"
 
 
 def test_what_the_program_reported_goes_to_stderr(here: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_the_program_reported_goes_to_stderr(here: Path) -> None:
         for data in ({"value": {"found": 3}}, {"value": "half", "name": "progress"}, {"dropped": "too large", "size": 9}):
             opened.append(Event(run_id="r", kind="run.custom", data={"ns": [], "node": None, "name": None, **data}))
         opened.append(Event(run_id="r", kind="run.end"))
-    done = run("follow", "r", "--no-json")
+    done = run("follow", "r")
     assert done.stdout == ""
     for line in ('· {"found": 3}', "· progress: half", "· (dropped: too large)"):
         assert line in done.stderr
@@ -83,7 +83,7 @@ def test_what_the_program_reported_goes_to_stderr(here: Path) -> None:
 def test_stop_of_what_is_over_is_fine(journal: Path) -> None:
     """It says so, requests nothing, and prints the run."""
     for name, why in ((STOPPED, "ended already"), (WAITS, "waits for a human")):
-        done = run("stop", name)
+        done = run("stop", name, "--json")
         assert done.exit_code == 0
         assert why in done.stderr
         assert json.loads(done.stdout)["stop"] is None

@@ -20,7 +20,7 @@ from tests.support.command_line import (
 )
 
 
-def test_list_is_json_lines_where_no_terminal_is(journal: Path) -> None:
+def test_list_is_json_lines_with_json(journal: Path) -> None:
     """One object a line, newest first, always with the same keys."""
     found = data("list")
     assert [one["run_id"] for one in found] == list(reversed(ALL))
@@ -46,7 +46,7 @@ def test_what_a_killed_process_left_can_be_found_in_json(here: Path) -> None:
 
 def test_list_for_people_has_what_counts(journal: Path) -> None:
     """Id, thread, name, status, cause, events, usage and marks; no escape codes in a pipe, even with FORCE_COLOR."""
-    done = run("list", "--no-json", env={"FORCE_COLOR": "1", "COLUMNS": "160"})
+    done = run("list", env={"FORCE_COLOR": "1", "COLUMNS": "160"})
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
     assert set(rows) == {run_id[:8] for run_id in ALL}
     assert "interrupted (stop)" in rows["aaaa0001"]
@@ -62,11 +62,11 @@ def test_every_command_that_prints_runs_says_why_a_thread_is_not_settled(here: P
     with RunJournal(here / "runs.db") as journal:
         write(journal, "r1", "failed")
     for command in (["list"], ["show", "r1"]):
-        found = run(*command, "--no-json")
+        found = run(*command)
         assert why in found.stdout + found.stderr
         [said] = data(*command)
         assert (said["settled"], said["problem"]) == (False, why)
-    checked = run("check", "--no-json")
+    checked = run("check")
     assert (why in checked.output, checked.exit_code) == (True, 1)
 
 
@@ -74,7 +74,7 @@ def test_list_can_be_narrowed(journal: Path) -> None:
     """By thread, by status and by number; `list` says when there are more runs."""
     assert [one["run_id"] for one in data("list", "--thread", "t1")] == [FAILED, DONE]
     assert [one["run_id"] for one in data("list", "--status", "paused")] == [WAITS]
-    done = run("list", "--limit", "1")
+    done = run("list", "--limit", "1", "--json")
     assert len(done.stdout.splitlines()) == 1
     assert "there are more" in done.stderr
     assert "more" not in run("list", "--all").stderr
@@ -86,7 +86,7 @@ def test_list_can_be_narrowed(journal: Path) -> None:
 @pytest.mark.parametrize("width", ["0", "40", "60"])
 def test_a_narrow_list_says_how_the_runs_stand(journal: Path, width: str) -> None:
     """The status column stays; a narrow terminal loses other columns first."""
-    shown = run("list", "--no-json", env={"COLUMNS": width}).stdout
+    shown = run("list", env={"COLUMNS": width}).stdout
     assert "status" in shown
     for status in ("completed", "failed", "paused"):
         assert status in shown

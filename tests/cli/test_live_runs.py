@@ -50,7 +50,7 @@ def next_event(process: subprocess.Popen[str]) -> Any:
 
 def test_follow_shows_each_event_as_it_comes(command: Start, writer: Writer) -> None:
     """In a pipe, one flushed line each: the reader has it before the next one is written. The command ends with the run."""
-    process = command("follow", "live")
+    process = command("follow", "live", "--json")
     assert [next_event(process)["kind"] for _ in range(2)] == ["run.start", "llm.start"]
     for word in ("one ", "two ", "three"):
         writer.say("llm.ai.delta", text=word)
@@ -63,7 +63,7 @@ def test_follow_shows_each_event_as_it_comes(command: Start, writer: Writer) -> 
 
 def test_follow_for_people_is_the_text_as_it_comes(command: Start, writer: Writer) -> None:
     """Only the words go to stdout, as they arrive."""
-    process = command("follow", "live", "--no-json")
+    process = command("follow", "live")
     assert process.stdout is not None
     for word in ("one ", "two ", "three"):
         writer.say("llm.ai.delta", text=word)
@@ -76,7 +76,7 @@ def test_follow_for_people_is_the_text_as_it_comes(command: Start, writer: Write
 
 def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) -> None:
     """It prints everything up to the kill and how to follow the run again, and exits with 1."""
-    process = command("follow", "live")
+    process = command("follow", "live", "--json")
     writer.say("llm.ai.delta", text="last words")
     assert [next_event(process)["kind"] for _ in range(3)][-1] == "llm.ai.delta"
     writer.kill()
@@ -84,10 +84,10 @@ def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) ->
     assert (said, process.returncode) == ("", 1)
     assert "is dead: its process ended" in told
     assert "runjournal follow live --after 3" in told
-    again = command("follow", "live", "--after", "2")
+    again = command("follow", "live", "--after", "2", "--json")
     assert next_event(again)["data"] == {"text": "last words"}
     assert again.wait(PATIENCE) == 1
-    beyond = command("follow", "live", "--after", "99999")
+    beyond = command("follow", "live", "--after", "99999", "--json")
     _, told = beyond.communicate(timeout=PATIENCE)
     assert "It ends at 3, and has nothing after 99999." in told
     assert "runjournal follow live --after 3" in told
@@ -96,7 +96,7 @@ def test_follow_ends_when_the_owner_is_killed(command: Start, writer: Writer) ->
 
 def test_follow_ends_when_the_run_waits_for_a_human(command: Start, writer: Writer) -> None:
     """An answer may take days: the command says that the run waits, and exits with 0."""
-    process = command("follow", "live")
+    process = command("follow", "live", "--json")
     writer.say("run.pause", interrupts=[{"id": "i", "value": "sure?"}])
     said, told = process.communicate(timeout=PATIENCE)
     assert json.loads(said.splitlines()[-1])["kind"] == "run.pause"
@@ -106,7 +106,7 @@ def test_follow_ends_when_the_run_waits_for_a_human(command: Start, writer: Writ
 
 def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Writer) -> None:
     """It prints how to follow the run again, without a traceback; the run continues."""
-    process = command("follow", "live")
+    process = command("follow", "live", "--json")
     writer.say("llm.ai.delta", text="one ")
     assert [next_event(process)["kind"] for _ in range(3)][-1] == "llm.ai.delta"
     process.send_signal(signal.SIGINT)
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(command: Start, writer: Write
     # `after` is the last event that it printed, or the one before the page that it was printing.
     after = int(told.rpartition("runjournal follow live --after ")[2])
     assert after <= 3
-    again = command("follow", "live", "--after", str(after))
+    again = command("follow", "live", "--after", str(after), "--json")
     said, _ = again.communicate(timeout=PATIENCE)
     assert [json.loads(line)["seq"] for line in said.splitlines()] == list(range(after + 1, 5))
     assert again.returncode == 0
@@ -170,10 +170,10 @@ def starter(tmp_path: Path) -> Iterator[Process]:
 def test_stop_stops_a_run_of_another_process(command: Start, starter: Process) -> None:
     """It returns when the run has ended and its thread is settled; a follower of the run sees the end."""
     run_id = starter.do("start", thread="t", text="talk")
-    follower = command("follow", run_id)
+    follower = command("follow", run_id, "--json")
     while next_event(follower)["kind"] != "llm.ai.delta":
         pass
-    process = command("stop", run_id[:-4], "--cause", "shutdown")
+    process = command("stop", run_id[:-4], "--cause", "shutdown", "--json")
     said, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, told
     found = json.loads(said)
@@ -210,7 +210,7 @@ def test_the_runs_of_a_killed_process_are_recovered(
 ) -> None:
     """`stop` and `recover` name what they need; with the graph, `recover` settles the thread with the partial answer."""
     run_id = starter.do("start", thread="t", text="talk")
-    follower = command("follow", run_id, "--no-json")
+    follower = command("follow", run_id)
     assert follower.stdout is not None
     assert follower.stdout.read(2) == "1 "
     starter.kill()
@@ -219,26 +219,26 @@ def test_the_runs_of_a_killed_process_are_recovered(
     _, told = stop.communicate(timeout=PATIENCE)
     assert (stop.returncode, told.count("\n")) == (1, 1)
     assert "runjournal recover" in told
-    first = command("recover")
+    first = command("recover", "--json")
     said, told = first.communicate(timeout=PATIENCE)
     assert first.returncode == 1
     assert json.loads(said)["outcome"] == "needs_graph"
     assert "starter" in told
     (tmp_path / "my_app.py").write_text(GRAPH)
-    second = command("recover", "--graph", f"my_app:{attribute}")
+    second = command("recover", "--graph", f"my_app:{attribute}", "--json")
     said, told = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, told
     found = json.loads(said)
     assert (found["run_id"], found["thread_id"], found["outcome"]) == (run_id, "t", "settled")
     assert [one["origin"] for one in found["messages"]][-1] == "partial"
-    shown = command("show", run_id)
+    shown = command("show", run_id, "--json")
     assert json.loads(shown.communicate(timeout=PATIENCE)[0])["cause"] == "crash"
 
 
 def test_runs_without_a_graph_are_ended(command: Start, writer: Writer, tmp_path: Path) -> None:
     """As interrupted by a crash, only after their process has ended; the spool is imported first."""
     writer.say("llm.ai.delta", text="last words")
-    shown = json.loads(command("show", "live").communicate(timeout=PATIENCE)[0])
+    shown = json.loads(command("show", "live", "--json").communicate(timeout=PATIENCE)[0])
     assert (shown["owner_state"], shown["owner_process"]) == ("alive", writer.process.pid)
     alive = command("recover")
     assert alive.communicate(timeout=PATIENCE)[0] == ""
@@ -248,7 +248,7 @@ def test_runs_without_a_graph_are_ended(command: Start, writer: Writer, tmp_path
     writer.kill()
     page = command("view", "live", "-o", "-").communicate(timeout=PATIENCE)[0]
     assert "Its process was killed" in page
-    process = command("recover")
+    process = command("recover", "--json")
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert json.loads(said)["outcome"] == "ended"
@@ -270,7 +270,7 @@ os.kill(os.getpid(), 9)
 """
     process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
-    listing = command("list", "--no-json")
+    listing = command("list")
     said, told = listing.communicate(timeout=PATIENCE)
     assert listing.returncode == 0
     assert "dead owner" in said

@@ -29,14 +29,15 @@ def test_the_journal_is_named_before_or_after_or_by_the_environment(journal: Pat
         (["list"], {}, WAITS),
         (["--journal", "other.db", "list"], {}, "other-run"),
         (["list", "--journal", "other.db"], {}, "other-run"),
-        (["list", "--journal", f"sqlite:///{str(here).lstrip('/')}/other.db"], {}, "other-run"),
+        (["list", "--journal", f"sqlite:///{here}/other.db"], {}, "other-run"),
+        (["list", "--journal", "sqlite:///other.db"], {}, "other-run"),
         (["list"], env, "other-run"),
         (["--journal", "runs.db", "list"], env, WAITS),
         (["list", "--journal", "runs.db"], env, WAITS),
         (["--journal", "other.db", "list", "--journal", "runs.db"], {}, WAITS),
     ]
     for args, environment, newest in ways:
-        done = run(*args, env=environment)
+        done = run(*args, "--json", env=environment)
         assert json.loads(done.stdout.splitlines()[0])["run_id"] == newest, args
 
 
@@ -98,20 +99,43 @@ def test_wrong_usage_is_two(journal: Path) -> None:
     """One line names the help to read."""
     assert "runjournal list --help" in complaint("list", "--nothing", code=2)
     assert "runjournal --help" in complaint("nothing", code=2)
-    assert "runjournal show --help" in complaint("show", code=2)
+    assert "runjournal stop --help" in complaint("stop", code=2)
     for no_number in ("nan", "abc", "-1"):
         complaint("stop", STOPPED, "--timeout", no_number, code=2)
-        complaint("list", code=2, env={"RUNJOURNAL_BUSY_TIMEOUT": no_number})
         complaint("list", "--busy-timeout", no_number, code=2)
     nothing = run()
     assert (nothing.exit_code, nothing.stdout) == (2, "")
     assert "Commands:" in nothing.stderr
 
 
-def test_an_option_can_be_set_by_its_variable(journal: Path) -> None:
-    """The variable is the one that the help names."""
-    assert len(run("list", env={"RUNJOURNAL_LIST_LIMIT": "2"}).stdout.splitlines()) == 2
-    assert not run("list", env={"RUNJOURNAL_JSON": "0"}).stdout.startswith("{")
+def test_a_pipe_changes_no_format(journal: Path) -> None:
+    """JSON needs --json or its variable, which --no-json overrides; `export` is JSON lines in any case."""
+    for args in (["list"], ["show"], ["transcript"], ["follow"], ["check"], ["view", "-o", "page.html"]):
+        assert not run(*args).stdout.startswith("{"), args
+        assert json.loads(run(*args, "--json").stdout.splitlines()[0]), args
+        assert json.loads(run(*args, env={"RUNJOURNAL_JSON": "1"}).stdout.splitlines()[0]), args
+        assert not run(*args, "--no-json", env={"RUNJOURNAL_JSON": "1"}).stdout.startswith("{"), args
+    assert json.loads(run("export", "--all").stdout.splitlines()[0])["seq"] == 1
+
+
+def test_no_variable_switches_what_deletes_or_decides(journal: Path) -> None:
+    """Only the journal, colour, JSON and the token of `serve`, a secret, can be set by a variable."""
+    dangerous = {
+        "RUNJOURNAL_PRUNE_KEEP_LAST": "0",
+        "RUNJOURNAL_PRUNE_VACUUM": "1",
+        "RUNJOURNAL_DELETE_FORCE": "1",
+        "RUNJOURNAL_DELETE_YES": "1",
+        "RUNJOURNAL_FORCE": "1",
+        "RUNJOURNAL_LIST_LIMIT": "1",
+        "RUNJOURNAL_BUSY_TIMEOUT": "nonsense",
+    }
+    assert "Give --older-than" in complaint("prune", code=2, env=dangerous)
+    assert "give --yes to delete" in complaint("delete", STOPPED, code=2, env=dangerous)
+    assert len(run("list", "--json", env=dangerous).stdout.splitlines()) == len(ALL)
+    from langchain_runjournal.cli.app import commands
+
+    read = {str(one.envvar) for command in (commands, *commands.commands.values()) for one in command.params if one.envvar}
+    assert read == {"RUNJOURNAL_URL", "RUNJOURNAL_JSON", "RUNJOURNAL_SPOOL_DIR", "RUNJOURNAL_SERVE_TOKEN"}
 
 
 def test_a_misspelled_command() -> None:
@@ -126,7 +150,7 @@ def test_a_variable_for_something_else_does_nothing(journal: Path) -> None:
     """RUNJOURNAL_VERSION, which image builds set, does not print the version."""
     for value in ("1", "0.1.0"):
         done = run("list", env={"RUNJOURNAL_VERSION": value})
-        assert (done.exit_code, len(done.stdout.splitlines())) == (0, len(ALL))
+        assert (done.exit_code, len(done.stdout.splitlines())) == (0, 1 + len(ALL))
 
 
 @pytest.mark.slow
@@ -135,8 +159,8 @@ def test_the_spools_of_a_directory_are_imported(here: Path) -> None:
     RunJournal(here / "runs.db").close()
     (here / "spools").mkdir(mode=0o700)
     run_id = kill_a_writer(here / "runs.db", here / "spools", "words")
-    assert run_id not in run("list").stdout
-    done = run("list", env={"RUNJOURNAL_SPOOL_DIR": "spools"})
+    assert run_id not in run("list", "--json").stdout
+    done = run("list", "--json", env={"RUNJOURNAL_SPOOL_DIR": "spools"})
     assert run_id in done.stdout
     assert "imported 100 events of 1 run" in done.stderr
     assert not list((here / "spools").iterdir())

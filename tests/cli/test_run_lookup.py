@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import types
+import re
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,13 @@ from langchain_runjournal.cli.run_lookup import Ids
 from tests.support.command_line import (
     ALL,
     DONE,
+    EVIL,
     FAILED,
     STOPPED,
     WAITS,
     complaint,
     data,
+    run,
     write,
 )
 
@@ -31,14 +33,49 @@ def test_an_id_may_be_shortened_while_it_is_unique(journal: Path) -> None:
 
 
 def test_an_id_that_is_not_enough_is_one_line(journal: Path) -> None:
-    """The line names the candidates, or the command that lists them."""
-    said = complaint("show", "aaaa")
-    assert DONE in said
-    assert STOPPED in said
+    """Below it, one a line, the candidates with their thread and their age; or it names the command that lists them."""
+    first, *lines = complaint("show", "aaaa", lines=2).splitlines()
+    assert first == "runjournal: 2 runs begin with 'aaaa'. Give more of the id:"
+    assert re.fullmatch(rf"  {STOPPED}, thread t2, interrupted \(stop\), begun (now|\d+ s ago)", lines[0])
+    assert re.fullmatch(rf"  {DONE}, thread t1, completed, begun (now|\d+ s ago)", lines[1])
     assert "runjournal list" in complaint("show", "zzzz")
     assert "4 runs" in complaint("show", "@5")
     assert "4 runs" in complaint("show", "@0")
     assert complaint("show", "")
+
+
+def test_many_candidates_are_cut_short(here: Path) -> None:
+    """The newest five, and how many more; a thread that is a terminal's command is harmless."""
+    with RunJournal(here / "runs.db") as journal:
+        for number in range(7):
+            write(journal, f"run-{number}", thread=EVIL)
+    lines = complaint("show", "run", lines=6).splitlines()
+    assert [line.split(",")[0].strip() for line in lines[1:]] == [
+        "run-6",
+        "run-5",
+        "run-4",
+        "run-3",
+        "run-2",
+        "and 2 older runs",
+    ]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_without_a_run_it_is_the_newest(journal: Path) -> None:
+    """Of `show`, `transcript`, `follow` and `view`; no command that changes a run guesses."""
+    assert data("show")[0]["run_id"] == WAITS
+    assert data("transcript") == data("transcript", WAITS)
+    assert data("follow") == data("follow", WAITS)
+    assert data("view", "-o", "page.html")[0]["runs"] == [WAITS]
+    for command in ("stop", "delete", "export"):
+        assert run(command).exit_code == 2
+
+
+def test_without_a_run_an_empty_journal_is_one_line(here: Path) -> None:
+    """It says that there is none yet."""
+    RunJournal(here / "runs.db").close()
+    for command in ("show", "transcript", "follow", "view"):
+        assert "holds no run yet" in complaint(command)
 
 
 def test_a_whole_id_that_begins_another_one_is_found(here: Path) -> None:
@@ -54,8 +91,7 @@ def test_a_whole_id_that_begins_another_one_is_found(here: Path) -> None:
 @given(st.sets(st.text("01-", min_size=1, max_size=20), min_size=1))
 def test_short_ids_lead_back(ids: set[str]) -> None:
     """A short id finds its run, however similar the ids are."""
-    runs = [types.SimpleNamespace(run_id=id) for id in ids]
-    known = Ids(types.SimpleNamespace(runs=lambda limit: runs))  # type: ignore[arg-type]
+    known = Ids(lambda start, limit: sorted(id for id in ids if id.startswith(start))[:limit])
     for id in ids:
         short = known.short(id)
         assert id.startswith(short)

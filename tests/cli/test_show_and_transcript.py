@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 
 from langchain_runjournal import Event, RunJournal
 from tests.support.command_line import (
+    COMMAND,
     FAILED,
     KEYS,
     STOPPED,
     WAITS,
     data,
+    example,
+    on_terminal,
+    run,
     text,
 )
 
@@ -42,6 +47,36 @@ def test_show_says_what_to_do(journal: Path) -> None:
     failed = data("show", FAILED)[0]
     assert failed["problem"] == "the checkpointer is down"
     assert "recover --graph" in failed["next"][0]
+
+
+@pytest.mark.parametrize("width", [40, 45, 60, 80, 200])
+def test_a_narrow_show_keeps_the_outcome(here: Path, width: int) -> None:
+    """Of each call, on a terminal of its width. Tokens are what the models reported, and never a number of deltas."""
+    example(here / "runs.db")
+    code, said = on_terminal([*COMMAND, "show", STOPPED], here, width, NO_COLOR="1")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= width
+    calls = [line for line in lines if "complete" in line or "cut off (stop)" in line]
+    assert [line.rstrip().endswith(("complete", "cut off (stop)")) for line in calls] == [True] * 3 or width > 72
+    assert len(calls) == 3
+    assert ("812 in, 97 out" in said) == (width > 72)
+    assert ("deltas" in said) == (width > 110)
+    assert any(line.startswith("tokens") for line in lines)
+
+
+def test_one_call_is_one_call(here: Path) -> None:
+    """Numbers agree with their nouns."""
+    with RunJournal(here / "runs.db") as journal:
+        for run_id, usage in {"told": {"input_tokens": 1, "calls": 1}, "silent": {"calls": 1, "incomplete": 1}}.items():
+            journal.append(Event(run_id=run_id, kind="run.start"))
+            journal.append(Event(run_id=run_id, kind="run.lost", data={"events": 1}))
+            journal.append(Event(run_id=run_id, kind="run.end", data={"usage": {"m": usage}}))
+    assert "m: 1 in, 0 out, 1 call\n" in re.sub(" +\n", "\n", text("show", "told"))
+    assert "m: nothing reported, 1 call, which did not report\n" in re.sub(" +\n", "\n", text("show", "silent"))
+    assert "1 event could not be kept" in text("show", "told")
+    assert "lost 1 event that could not be kept" in run("follow", "told").stderr
+    assert "1 event could not be kept" in run("check").stdout
 
 
 def test_transcript_is_what_langchain_reads(journal: Path) -> None:

@@ -32,12 +32,12 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("args", [("list",), ("show", "@last"), ("follow", "@last"), ("--help",)])
+@pytest.mark.parametrize("args", [("list",), ("show", "@last"), ("follow", "@last"), ("doctor",), ("--help",)])
 def test_it_starts_without_langgraph(home: Path, args: tuple[str, ...]) -> None:
     """LangGraph takes half a second to import; LangChain's messages are not imported either."""
     command = [sys.executable, "-c", IMPORTED, *args]
     done = subprocess.run(command, cwd=home, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (args == ("doctor",)), done.stderr  # one run is not settled
     modules = json.loads(done.stderr.splitlines()[-1])
     assert "langchain_runjournal.cli.app" in modules
     assert not {"langgraph", "langchain_core", "pydantic"} & {name.partition(".")[0] for name in modules}
@@ -77,7 +77,7 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
         for number in range(20_000):
             journal.append(Event(run_id="r", kind="llm.ai.delta", data={"text": f"word {number} "}, call_id="c"))
         journal.append(Event(run_id="r", kind="run.end", data={"status": "interrupted", "cause": "stop"}))
-    for args in (["export", "--all"], ["follow", "r"], ["follow", "r", "--no-json"], ["transcript", "r", "--no-json"]):
+    for args in (["export", "--all"], ["follow", "r"], ["follow", "r"], ["transcript", "r"]):
         process = started(*args, cwd=tmp_path)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -153,7 +153,7 @@ def test_a_locked_journal_ends_in_time(home: Path) -> None:
     con = sqlite3.connect(home / "runs.db", isolation_level=None)
     con.execute("BEGIN IMMEDIATE")
     try:
-        process = started("list", cwd=home, env=environment(RUNJOURNAL_BUSY_TIMEOUT="0.1"))
+        process = started("list", "--busy-timeout", "0.1", cwd=home, env=environment())
         said, told = process.communicate(timeout=PATIENCE)
     finally:
         con.close()
@@ -163,7 +163,7 @@ def test_a_locked_journal_ends_in_time(home: Path) -> None:
 
 def test_an_ascii_terminal_gets_question_marks(home: Path) -> None:
     """A character that the terminal cannot show becomes a question mark, not an error."""
-    process = started("transcript", "bbbb", "--no-json", cwd=home, env=environment(PYTHONIOENCODING="ascii"))
+    process = started("transcript", "bbbb", cwd=home, env=environment(PYTHONIOENCODING="ascii"))
     said, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, told
     assert "?]0;owned?" in said
@@ -183,7 +183,7 @@ def test_ids_are_completed(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", ["list", "list --no-json", "export --all", "check", "--help", "--version", "list --help", "follow @last"]
+    "args", ["list", "list --json", "export --all", "check", "--help", "--version", "list --help", "follow --json", "doctor"]
 )
 def test_an_output_that_is_full_is_one_line(home: Path, args: str) -> None:
     """The line says what to do, and the exit code is 1, also for the help."""

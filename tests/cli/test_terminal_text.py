@@ -23,7 +23,7 @@ from tests.support.command_line import (
 def test_what_a_run_contains_is_not_obeyed(journal: Path, command: str) -> None:
     """No escape sequence reaches the terminal, no markup is interpreted, and no character reverses the direction of text."""
     names = [] if command in ("list", "check") else [FAILED]
-    done = run(command, *names, "--no-json")
+    done = run(command, *names)
     for sign in ("\x1b", "\x07", "\x9b", "\u202e"):
         assert sign not in done.output
     if names:

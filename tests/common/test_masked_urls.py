@@ -29,7 +29,7 @@ MASKED = {
     "redis://s3cret@cache/0": "redis://***@cache/0",
     "unix://me:s3cret@/run/redis.sock?db=1": "unix://me:***@/run/redis.sock?db=1",
     "unix:///run/redis@1.sock?password=s3cret": "unix:///run/redis@1.sock?password=***",
-    "sqlite:///var/lib/app/runs.db?synchronous=full": "sqlite:///var/lib/app/runs.db?synchronous=full",
+    "sqlite:////var/lib/app/runs.db?synchronous=full": "sqlite:////var/lib/app/runs.db?synchronous=full",
     "postgresql://me:s3cret@db/app\n": "postgresql://me:***@db/app",
     " postgresql://me:s3cret@db/app": "postgresql://me:***@db/app",
     "redis://:s3cret@cache/0\n?prefix=a\u2028b": "redis://:***@cache/0%0A?prefix=a%E2%80%A8b",

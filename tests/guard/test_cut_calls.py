@@ -161,7 +161,7 @@ def test_arguments_are_put_together_as_langchain_does(pieces: list[tuple[int, st
         says = first or (at < len(named) and named[at])
         chunk = tool_call_chunk(name="run" if first else None, args=args, id=f"c{index}" if says else None, index=index)
         raw.add_chunks([chunk])
-        written += json.dumps({"tool_calls": [chunk]} if says else {"args": args, "index": index})
+        written += json.dumps({"tool_calls": [chunk]} if says else {"args": args, "index": index}) + ","
         added += AIMessageChunk(content="", tool_call_chunks=[chunk])
     expected = {chunk["id"]: chunk["args"] for chunk in added.tool_call_chunks}
     assert raw.texts() == expected
@@ -172,7 +172,7 @@ def test_a_restart_forgets_what_came_before() -> None:
     """A model that speaks in two ways is heard in one."""
     first = {"tool_calls": [tool_call_chunk(name="run", args=HALF, id="c1", index=0)]}
     second = {"tool_calls": [tool_call_chunk(name="run", args=WHOLE, id="c1", index=0)], "restart": True}
-    assert raw_of(json.dumps(first) + json.dumps(second)) == {"c1": WHOLE}
+    assert raw_of(f"{json.dumps(first)},{json.dumps(second)},") == {"c1": WHOLE}
 
 
 def test_only_what_gave_a_reason_is_expected_to_give_one() -> None:
@@ -655,7 +655,7 @@ def test_the_command_line_says_what_became_of_the_call(ran: Tools, tmp_path: Pat
         with pytest.raises(errors.CallCut):
             streams(graph)
         run_id = journal.runs()[0].run_id
-    shown = command("--journal", str(tmp_path / "runs.db"), "transcript", run_id, "--no-json").stdout
+    shown = command("--journal", str(tmp_path / "runs.db"), "transcript", run_id).stdout
     assert "ai (cut off: length)" in shown
     assert shown.count("→ delete") == 1
     assert "← not begun: the answer was cut off (length)" in shown

@@ -19,7 +19,7 @@ from langchain_runjournal.errors import RunJournalError
 from langchain_runjournal.events import KINDS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def snippets(page: Path) -> list[str]:

@@ -27,7 +27,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 """HOUSE rule, docs/design.md: name the actor, say the verb, use the term that a reader would search for."""
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:

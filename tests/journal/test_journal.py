@@ -800,16 +800,55 @@ def test_a_journal_that_is_dropped_is_drained(db: Path) -> None:
     assert not list(db.parent.glob("*-spool-*"))
 
 
+def test_a_run_that_ended_long_ago_goes_on(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal keeps a few fields of a run that has ended, and no buffer. A late event gets the next number, readers see
+    the run as before, a deletion forgets it, and none of this depends on the call of its last event."""
+    monkeypatch.setattr("langchain_runjournal.journal.ended_runs._NOT_PACKED", 2)
+    journal = journals()
+    appender = core_of(journal).appender
+
+    def ends(number: int) -> None:
+        journal.append(start(f"r{number}"))
+        journal.append(Event(run_id=f"r{number}", kind="llm.start", call_id="a call", data={}))
+        journal.append(Event(run_id=f"r{number}", kind="run.end", call_id="a call", data={}))
+        journal.flush()
+
+    for number in range(8):
+        ends(number)
+    assert (sorted(appender.buffers), sorted(appender.ended_runs)) == (["r6", "r7"], [f"r{number}" for number in range(6)])
+    assert not appender.live
+    journal.append(Event(run_id="r1", kind="llm.tool.result", call_id="a call", data={"late": True}))
+    journal.append(Event(run_id="r2", kind="llm.tool.result", data={"late": True}))
+    assert journal.run("r2").last_seq == 4
+    assert [event.seq for event in journal.follow("r3")] == [1, 2, 3]
+    assert journal.delete(run_id="r4") == ["r4"]
+    assert "r4" not in appender.ended_runs
+    for number in range(8, 12):
+        ends(number)
+    assert not appender.live
+    assert {"r1", "r2", "r3"} <= set(appender.ended_runs)
+    journal.append(Event(run_id="r1", kind="llm.tool.result", data={"late": True}))
+    journal.close()
+    with journals() as again:
+        for run_id, calls in {"r1": ["a call", None], "r2": [None]}.items():
+            events = list(again.read(run_id))
+            assert [event.seq for event in events] == list(range(1, 4 + len(calls)))
+            assert [event.call_id for event in events[3:]] == calls
+            assert again.run(run_id).status == "completed"
+
+
 def test_what_a_journal_keeps_of_ended_runs_is_bounded(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal forgets old run buffers. It refuses a late event of a forgotten run with an error, and never stores it at
     a wrong place."""
     monkeypatch.setattr("langchain_runjournal.journal.append._KEPT_BUFFERS", 5)
+    monkeypatch.setattr("langchain_runjournal.journal.ended_runs._NOT_PACKED", 1)
     journal = journals()
     for number in range(20):
         journal.append(start(f"r{number}"))
         journal.append(end(f"r{number}"))
         journal.flush()
-    assert len(core_of(journal).appender.buffers) <= 6
+    appender = core_of(journal).appender
+    assert (len(appender.buffers), len(appender.ended_runs)) == (1, 5)
     journal.append(Event(run_id="r19", kind="llm.tool.result", data={"late": True}))
     journal.flush()
     assert [event.seq for event in journal.read("r19")] == [1, 2, 3]

@@ -31,11 +31,23 @@ def test_every_way_to_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with RunJournal("my runs.db") as journal:
         journal.append(Event(run_id="r", kind="run.start"))
         monkeypatch.chdir("/")
-    for url in (path, str(path), f"sqlite:///{path}", f"sqlite://{path}", f"SQLITE://{str(path).replace(' ', '%20')}"):
+    for url in (path, str(path), f"sqlite:///{path}", f"SQLITE:///{str(path).replace(' ', '%20')}"):
         with RunJournal(url) as journal:
             assert journal.run("r").run_id == "r"
-            assert journal.url == f"sqlite://{str(path).replace(' ', '%20')}"
+            assert journal.url == f"sqlite:///{str(path).replace(' ', '%20')}"
     assert [found.name for found in tmp_path.iterdir()] == ["my runs.db"]
+
+
+def test_three_slashes_are_relative_and_four_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLAlchemy reads a URL; the URL that the journal names is absolute."""
+    (tmp_path / "var").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for url in ("sqlite:///runs.db", "sqlite:///./runs.db", f"sqlite:///{tmp_path}/runs.db"):
+        with RunJournal(url) as journal:
+            assert (core_of(journal).store.path, journal.url) == (tmp_path / "runs.db", f"sqlite:///{tmp_path}/runs.db")
+    with RunJournal("sqlite:///var/runs.db?synchronous=full") as journal:
+        assert core_of(journal).store.path == tmp_path / "var" / "runs.db"
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["runs.db", "var"]
 
 
 def test_a_url_leads_back_to_its_file(tmp_path: Path) -> None:
@@ -67,6 +79,8 @@ def test_a_journal_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("sqlite://runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:runs.db", errors.UnknownStore, "three slashes"),
         ("sqlite:///", errors.UnknownStore, "three slashes"),
+        ("sqlite:////", errors.UnknownStore, "three slashes"),
+        ("sqlite://user:secret@host/runs.db", errors.UnknownStore, r"user:\*\*\*@host.*three slashes"),
         ("sqlite:///x.db?mode=ro", errors.UnknownOption, "synchronous"),
         ("file:runs.db", errors.UnknownStore, "'file'"),
         ("", errors.InvalidArgument, "a path"),

@@ -40,6 +40,17 @@ def test_a_run_shows_its_time_line(journals: Journals) -> None:
     assert shown(run) == shown(same)
 
 
+def test_a_run_gives_a_notebook_an_image_too(journals: Journals) -> None:
+    """As SVG, beside the HTML; without its events there is only the summary."""
+    journal = journals()
+    run = begun(journal)
+    found = run._repr_mimebundle_(include=None, exclude=None)
+    assert sorted(found) == ["image/svg+xml", "text/html"]
+    assert found["text/html"] == shown(run)
+    assert found["image/svg+xml"].startswith("<svg")
+    assert list(Run(run_id="r")._repr_mimebundle_()) == ["text/html"]
+
+
 def test_a_run_is_shown_as_it_was(journals: Journals) -> None:
     """A run is a value: later events are not in its picture, and they are in the picture of the current run."""
     journal = journals()

@@ -82,7 +82,7 @@ def test_a_file_that_was_kept_as_damaged(db: Path) -> None:
         (problem,) = [one for one in check(journal) if "-damaged" in one.text]
         assert "recover --spool" in problem.hint
         assert (journal.run("r").lost, whole(core_of(journal).store)) == (1, [1, 2, 4, 5])
-    done = run("recover", "--spool", kept.name, "--no-json")
+    done = run("recover", "--spool", kept.name)
     assert done.exit_code == 1
     assert "0 events of 0 runs imported, 4 stored already, 3 refused, of 7 readable" in done.stdout
     assert "is incomplete" in done.stderr

@@ -22,6 +22,7 @@ from langchain_runjournal.server import create_app
 from tests.support.asgi import PATIENCE, Reader, frames, request
 from tests.support.langgraph_probe import Pace, probe
 from tests.support.langgraph_recorded import Names
+from tests.support.started_agent import needs_311
 
 HERE = Path(__file__).parent / "recorded"
 FILES = sorted(path.stem for path in HERE.glob("*.json"))
@@ -183,6 +184,7 @@ async def what_came_before(recording: Recording) -> None:
     known["id-5"] = next(one["checkpoint_id"] for one in history if one["next"] == ["tools"])
 
 
+@needs_311
 @pytest.mark.parametrize("name", FILES)
 def test_recorded_requests(journal: RunJournal, name: str) -> None:
     """Each answer has at least what the recorded one has, or the difference is argued."""
@@ -200,3 +202,23 @@ def test_recorded_requests(journal: RunJournal, name: str) -> None:
 
     found = asyncio.run(asyncio.wait_for(main(), 4 * PATIENCE))
     assert "\n".join(one for one in found if not any(re.search(pattern, one) for pattern in ARGUED)) == ""
+
+
+def test_the_comparison_can_fail() -> None:
+    """A member, an item, a status of its own, an id that is another one, and a frame that is not there are found."""
+    names, one, other = Names(), "6f3a1b9e-0c43-4d0e-9f57-0a9d4f0f7b11", "6f3a1b9e-0c43-4d0e-9f57-0a9d4f0f7b12"
+    assert names.missing({"a": [{"id": "id-1", "n": 1}]}, {"a": [{"id": one, "n": 2, "more": 3}]}) == []
+    assert names.missing({"b": {"id": "lc_run--id-1-0"}}, {"b": {"id": f"lc_run--{one}"}}) == []
+    for recorded, ours in (
+        ({"id": "id-1"}, {"id": other}),
+        ({"a": 1}, {}),
+        ({"a": [1, 2]}, {"a": [1]}),
+        ({"a": {}}, {"a": []}),
+        ({"a": None}, {"a": 1}),
+        ({"status": "idle"}, {"status": "busy"}),
+    ):
+        assert len(names.missing(recorded, ours)) == 1, recorded
+    stream = [{"event": "values", "data": {}}, {"event": "updates", "data": {"a": 1}}]
+    assert names.missing_frames(stream, stream) == []
+    assert names.missing_frames(stream, stream[:1]) == ["frame updates: missing"]
+    assert names.missing_frames(stream, stream[::-1]) == ["order of the first frames: [1, 0]"]

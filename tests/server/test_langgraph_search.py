@@ -16,8 +16,10 @@ from tests.server.test_langgraph_states import Probe
 from tests.server.test_langgraph_threads import says, status_of
 from tests.support.langgraph_clients import http, sdk
 from tests.support.langgraph_probe import probe
+from tests.support.started_agent import needs_311
 
 
+@needs_311
 def test_threads_are_found(journal: RunJournal) -> None:
     """By metadata that they contain, values, status and ids; in each order, page by page, with chosen members."""
 
@@ -167,6 +169,9 @@ def test_who_may_only_read(journal: RunJournal) -> None:
         tenants.asked.clear()
         copied = (await guest.post(f"/threads/{thread}/copy")).json()["thread_id"]
         assert tenants.asked == [("guest", "read", thread), ("guest", "start", copied)]
+        blind = http(create_app(probe(InMemorySaver()), journal, authorize=lambda request, action, where: action == "start"))
+        for if_exists in ("raise", "do_nothing"):  # what it may not read looks like what does not exist
+            assert (await blind.post("/threads", json={"thread_id": thread, "if_exists": if_exists})).status_code == 404
 
     asyncio.run(main())
 

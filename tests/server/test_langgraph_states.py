@@ -19,6 +19,7 @@ from tests.server.test_langgraph_threads import says, status_of
 from tests.support.asgi import fetch
 from tests.support.langgraph_clients import http, sdk
 from tests.support.langgraph_probe import Pace, probe
+from tests.support.started_agent import needs_311
 
 TASK = {"id", "name", "path", "error", "interrupts", "checkpoint", "state", "result"}
 STATE = {
@@ -64,6 +65,7 @@ class Probe:
         return thread
 
 
+@needs_311
 def test_a_state_has_all_that_clients_read(journal: RunJournal) -> None:
     """Of an empty thread, of one that asks, and of each place in its history; ids are those of the checkpoints."""
 
@@ -134,6 +136,7 @@ def test_a_history_goes_back(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 def test_remote_graph_reads_and_writes_states(journal: RunJournal) -> None:
     """As the graph itself does: the state, one of a subgraph, the history, an update, and the drawing with its subgraph."""
 

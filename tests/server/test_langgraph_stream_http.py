@@ -113,7 +113,7 @@ def test_the_python_client_joins(journal: RunJournal) -> None:
     """`join_stream` of LangGraph's SDK, over a server of its own: the whole run, and what follows a cursor."""
     sdk = pytest.importorskip("langgraph_sdk", reason="comes with langgraph")
     live_server = pytest.importorskip("tests.support.live_server", reason="needs uvicorn")
-    place = Place(journal, GRAPHS["subgraph"]())
+    place = Place(journal, GRAPHS["called_graph"]())
 
     async def main(url: str) -> None:
         run, _ = await place.run(HELLO)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -15,11 +16,13 @@ from langgraph_sdk.errors import APIStatusError
 
 from langchain_runjournal import RunJournal
 from langchain_runjournal.journal.records import records_of
-from langchain_runjournal.server.langgraph.thread_rows import SPACE
+from langchain_runjournal.server.langgraph.thread_rows import SPACE, ThreadRows
+from langchain_runjournal.server.langgraph.thread_status import ThreadRow
 from tests.support.asgi import fetch
 from tests.support.langgraph_clients import http, sdk
 from tests.support.left_runs import leave
 from tests.support.served import Served
+from tests.support.started_agent import needs_311
 
 Journals = Callable[..., RunJournal]
 
@@ -64,6 +67,30 @@ def test_the_life_of_a_thread(journal: RunJournal) -> None:
         assert len((await client.threads.create())["thread_id"]) == 36
 
     asyncio.run(main())
+
+
+def test_at_the_same_moment(journal: RunJournal) -> None:
+    """Of clients that create one thread, one does; of changes to its metadata, none is lost."""
+
+    async def main() -> None:
+        client, thread_id = http(Served(journal).app), str(uuid4())
+        both = await asyncio.gather(*(client.post("/threads", json={"thread_id": thread_id}) for _ in range(8)))
+        assert sorted(one.status_code for one in both) == [200] + [409] * 7
+        path = f"/threads/{thread_id}"
+        await asyncio.gather(*(client.patch(path, json={"metadata": {str(number): number}}) for number in range(8)))
+        assert (await client.get(path)).json()["metadata"] == {str(number): number for number in range(8)}
+
+    asyncio.run(main())
+    rows, seen = ThreadRows(records_of(journal), lambda: 7.0), []
+
+    def late(row: ThreadRow) -> ThreadRow:
+        if not seen:  # another process is faster
+            rows.change("t", lambda other: replace(other, metadata={**other.metadata, "theirs": 1}))
+        seen.append(row)
+        return replace(row, metadata={**row.metadata, "ours": 2})
+
+    assert rows.change("t", late).metadata == {"theirs": 1, "ours": 2}
+    assert len(seen) == 2
 
 
 def test_what_a_thread_cannot_be(journal: RunJournal) -> None:
@@ -140,6 +167,7 @@ def test_a_page_of_another_origin(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 def test_the_status_of_a_thread(journal: RunJournal) -> None:
     """It follows from the runs: busy, interrupted at a question, error with its error, and idle again."""
 
@@ -218,6 +246,7 @@ def test_a_busy_thread_is_deleted(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_copy(journal: RunJournal, kind: str) -> None:
     """It has the whole history and the open question, and is a thread of its own from then on."""

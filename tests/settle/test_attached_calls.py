@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -117,3 +118,36 @@ def test_threads_of_any_name(name: Any, saver: str, journal: RunJournal) -> None
         assert (thread(agent, config), journal.recover(agent)) == (SETTLED, [])
         agent.invoke(say("next"), config)
         assert shown(asked.seen[-1]) == [*SETTLED, "U next"]
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("given", ["nothing", "a list", "a manager"])
+def test_calls_inside_of_a_run_do_not_inherit_the_settling_handlers(given: str, awaited: bool, journal: RunJournal) -> None:
+    """Nodes and models inherit the handler that records and the handlers of the program, in their order, and no other one:
+    each further handler would cost time at every token."""
+    seen: list[list[Any]] = []
+
+    def node(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        callbacks: Any = config["callbacks"]
+        seen.append(callbacks.handlers)
+        raise RuntimeError("boom")
+
+    own, first, second = BaseCallbackHandler(), BaseCallbackHandler(), BaseCallbackHandler()
+    callbacks = {
+        "nothing": None,
+        "a list": [first, second],
+        "a manager": BaseCallbackManager([first, second, BaseCallbackHandler()], [first, second]),
+    }[given]
+    graph: Any = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node")
+    agent: Any = attach(graph.compile(checkpointer=InMemorySaver()), journal).with_config({"callbacks": [own]})
+    recording, *settling = handlers(agent)
+    assert len(settling) == 2
+    config: Any = {**THREAD, "callbacks": callbacks}
+    with pytest.raises(RuntimeError, match="boom"):
+        asyncio.run(agent.ainvoke(say("hi"), config)) if awaited else agent.invoke(say("hi"), config)
+    theirs = [] if callbacks is None else [first, second]
+    # With a list, in the order in which LangGraph puts them; with a manager, ours and those of the graph follow.
+    wanted = [*theirs, recording, own] if given == "a manager" else [own, recording, *theirs]
+    assert [one for one in seen[0] if one in (own, first, second, *handlers(agent))] == wanted
+    [run] = journal.runs()
+    assert (run.status, run.settled) == ("failed", True)

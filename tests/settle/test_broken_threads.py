@@ -516,7 +516,7 @@ def test_a_thread_that_waits_for_a_human(answers: bool, journal: RunJournal) -> 
     agent.invoke(Command(resume="yes") if answers else {"messages": [("user", "now")]}, THREAD)
     end = ["T c1=human said yes"] if answers else ["T* c1=unknown", "U now"]
     assert shown(asked.seen[-1]) == ["U hi", "A Looking. (c1)", *end]
-    assert updates(saver) == (0 if answers else 3)
+    assert updates(saver) == (0 if answers else 2)
 
 
 def test_never_means_never(journal: RunJournal) -> None:

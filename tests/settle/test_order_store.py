@@ -12,8 +12,10 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_runjournal import Event, RunJournal, attach
+from langchain_runjournal.errors import StoreFailed
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.stores import open_store
+from langchain_runjournal.stores.sqlite import SqliteStore
 from tests.settle.test_settle import THREAD, made_by_hand, model, say
 from tests.support.agents import words
 from tests.support.left_runs import Journals, begin, leave
@@ -47,7 +49,7 @@ def plans_of(db: Path, asked: list[tuple[str, Any]]) -> dict[str, str]:
     found: dict[str, str] = {}
     with closing(sqlite3.connect(db)) as con:
         for sql, values in asked:
-            if " runs " in sql and not sql.startswith(("CREATE", "INSERT")):
+            if " runs " in sql and not sql.startswith(("CREATE", "INSERT", "DELETE")):
                 steps = [line[3] for line in con.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
                 found[sql] = "; ".join(step for step in steps if " runs" in step)
     return found
@@ -120,17 +122,42 @@ def test_a_run_that_was_left_long_ago_is_settled_before_a_new_message(journals: 
         assert journal.run("old").settled
 
 
-def test_a_file_of_an_older_release_gets_the_index(db: Path) -> None:
-    """A file of an older release gets the index when it is opened, and the older release can still use it."""
+def test_a_file_of_an_older_release_gets_the_indexes(db: Path) -> None:
+    """A file of an older release gets the indexes when it is opened, and the older release can still use it."""
     with RunJournal(db) as journal:
         begin(journal, "old")
     with closing(sqlite3.connect(db)) as con:
         con.execute("DROP INDEX runs_to_settle")
+        con.execute("DROP INDEX runs_to_prune")
         versions = con.execute("SELECT version FROM migrations").fetchall()
     store = open_store(db)
     assert [run.run_id for run in store.unsettled(thread_id=None)] == ["old"]
-    assert store.check() == []
+    assert (store.prune(before=None, keep_last=0), store.check()) == ([], [])
     store.close()
     with closing(sqlite3.connect(db)) as con:
         assert con.execute("SELECT version FROM migrations").fetchall() == versions
-        assert con.execute("SELECT count(*) FROM sqlite_master WHERE name = 'runs_to_settle'").fetchone() == (1,)
+        made = "SELECT count(*) FROM sqlite_master WHERE name IN ('runs_to_settle', 'runs_to_prune')"
+        assert con.execute(made).fetchone() == (2,)
+
+
+def test_looking_for_old_runs_reads_an_index_without_the_write_lock(db: Path, asked: list[tuple[str, Any]]) -> None:
+    """A prune that finds nothing, a dry run and a short id wait for no writer, and read no more runs than they return."""
+    with RunJournal(db) as journal:
+        for number in range(3):
+            begin(journal, f"r{number}")
+            journal.append(Event(run_id=f"r{number}", kind="run.end", data={"status": "completed"}))
+    with closing(SqliteStore(db, busy_timeout=0.01)) as store, closing(sqlite3.connect(db, isolation_level=None)) as other:
+        asked.clear()
+        other.execute("BEGIN IMMEDIATE")
+        assert store.prune(before=1, keep_last=None) == []
+        assert store.prune(before=None, keep_last=3) == []
+        assert store.prune(before=None, keep_last=1, dry_run=True) == ["r0", "r1"]
+        assert store.ids("r", 2) == ["r0", "r1"]
+        with pytest.raises(StoreFailed, match="locked"):
+            store.prune(before=None, keep_last=1)
+        other.execute("ROLLBACK")
+        assert store.prune(before=None, keep_last=1) == ["r0", "r1"]
+        plans = plans_of(db, asked)
+    for sql, plan in plans.items():
+        assert "SCAN runs" not in plan.replace("SCAN runs USING COVERING INDEX runs_to_prune", ""), (sql, plan)
+    assert any("run_id>?" in plan for plan in plans.values()), plans

@@ -331,8 +331,8 @@ def _all_routed(asked: Asked, route: Callable[[Any], str]) -> Any:
     return graph.compile(checkpointer=InMemorySaver())
 
 
-def test_a_router_that_has_to_be_called(journal: RunJournal) -> None:
-    """If every entry node has a router, a settlement calls one once more, and runs nothing that it chooses."""
+def test_a_router_is_not_called(journal: RunJournal) -> None:
+    """If every entry node has a router, a settlement writes in the name of one, and does not call its router."""
     asked, calls = model(*TURNS), []
 
     def route(state: Any) -> str:
@@ -340,11 +340,11 @@ def test_a_router_that_has_to_be_called(journal: RunJournal) -> None:
         return "talk"
 
     _three_turns(attach(_all_routed(asked, route), journal), asked, journal)
-    assert len(calls) == 4
+    assert len(calls) == 3
 
 
 def test_a_router_that_raises(journal: RunJournal) -> None:
-    """The settlement fails and reports it, the caller gets the exception of the run, and the next message tries again."""
+    """It does not keep a thread from being settled, because a settlement does not call it."""
     asked, broken = model(*TURNS), [False]
 
     def route(state: Any) -> str:
@@ -358,12 +358,10 @@ def test_a_router_that_raises(journal: RunJournal) -> None:
     with pytest.raises(RuntimeError, match="boom"):
         agent.invoke(say("hi"), THREAD)
     run = journal.runs()[0]
-    assert run.settled is False
-    assert journal.read(run.run_id)[-1].data["problem"] == "ValueError: I only take questions"
+    assert run.settled
     broken[0] = False
     agent.invoke(say("next"), THREAD)
     assert shown(asked.seen[-1]) == ["U first", "A hello", "U hi", "A~ one two ", "U next"]
-    assert journal.run(run.run_id).settled
 
 
 @pytest.mark.parametrize("routed", [False, True])

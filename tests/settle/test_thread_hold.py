@@ -86,10 +86,9 @@ def until(event: threading.Event, *futures: Future[Any]) -> None:
     raise AssertionError("nothing has happened")
 
 
-@pytest.mark.parametrize("let", [0, 1, 2])
-def test_a_message_beside_the_recovery_of_the_owner(let: int, journals: Journals) -> None:
+def test_a_message_beside_the_recovery_of_the_owner(journals: Journals) -> None:
     """While the owner recovers, the message of another process waits until the thread is settled."""
-    owner, here, saver, asked = left_by_the_living(journals, "old"), journals(), Gated(let), model(words("fine"))
+    owner, here, saver, asked = left_by_the_living(journals, "old"), journals(), Gated(), model(words("fine"))
     agent, waits = attach(graph_of(asked, saver), here), tried(here)
     with ThreadPoolExecutor(2) as pool:
         recovery = pool.submit(owner.recover, graph_of(saver=saver))
@@ -104,10 +103,9 @@ def test_a_message_beside_the_recovery_of_the_owner(let: int, journals: Journals
     assert owner.run("old").settled
 
 
-@pytest.mark.parametrize("let", [0, 1])
-def test_a_recovery_of_the_owner_beside_a_message(let: int, journals: Journals) -> None:
+def test_a_recovery_of_the_owner_beside_a_message(journals: Journals) -> None:
     """While a message settles the thread, a recovery waits, and then leaves the thread to the message."""
-    owner, here, saver, asked = left_by_the_living(journals, "old"), journals(), Gated(let), model(words("fine"))
+    owner, here, saver, asked = left_by_the_living(journals, "old"), journals(), Gated(), model(words("fine"))
     agent, waits = attach(graph_of(asked, saver), here), tried(owner)
     with ThreadPoolExecutor(2) as pool:
         message = pool.submit(agent.invoke, say("next"), THREAD)
@@ -128,7 +126,7 @@ def test_a_recovery_of_the_owner_beside_a_message(let: int, journals: Journals) 
 @pytest.mark.parametrize("first", ["the owner", "another process"])
 def test_two_recoveries(first: str, journals: Journals) -> None:
     """The owner and another process, which has claimed nothing, recover at once: one of them writes."""
-    owner, here, saver = left_by_the_living(journals, "old"), journals(), Gated(1)
+    owner, here, saver = left_by_the_living(journals, "old"), journals(), Gated()
     settlers = [partial(owner.recover, graph_of(saver=saver)), partial(_settle, here, graph_of(saver=saver))]
     waits = tried(here)
     if first != "the owner":
@@ -267,6 +265,7 @@ def test_a_settlement_that_has_lost_its_thread_writes_nothing_more(
 ) -> None:
     """A process that was suspended beyond its lease in the middle of a settlement writes nothing after another one has taken
     the hold."""
+    monkeypatch.setattr("langchain_runjournal.settle.graph_thread._writing_alone", lambda *about: None)
     owner, thief, saver = left_by_the_living(journals, "old"), journals(), Gated(1)
     graph = graph_of(saver=saver)
     graph.update_state(THREAD, say("first"), as_node="__start__")  # the settlement drops this task in a separate write

@@ -37,6 +37,6 @@ def test_the_file_that_a_url_names(tmp_path: Path) -> None:
     """Of a path, the path itself; a Windows drive is not a scheme."""
     assert path_of("runs.db") == Path("runs.db")
     assert path_of("c:runs.db") == Path("c:runs.db")
-    assert path_of(f"sqlite://{tmp_path}/a%20b.db") == tmp_path / "a b.db"
+    assert path_of(f"sqlite:///{tmp_path}/a%20b.db") == tmp_path / "a b.db"
     with pytest.raises(errors.UnknownStore, match="'unknown'"):
         path_of("unknown://host")

@@ -140,7 +140,7 @@ def test_white_space_around_a_url_is_ignored(make: Callable[[], str]) -> None:
 
 def test_white_space_around_the_url_of_a_file(tmp_path: Path) -> None:
     """The name of the file does not contain it. A path may have any name."""
-    for url in (f"sqlite://{tmp_path}/runs.db\n", f" sqlite://{tmp_path}/runs.db "):
+    for url in (f"sqlite:///{tmp_path}/runs.db\n", f" sqlite:///{tmp_path}/runs.db "):
         assert path_of(url) == tmp_path / "runs.db"
         RunJournal(url).close()
     assert [path.name for path in tmp_path.iterdir()] == ["runs.db"]

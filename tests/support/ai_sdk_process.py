@@ -1,10 +1,12 @@
-"""The server of `ai_sdk_app` as a process of its own, on files: `python -m tests.support.ai_sdk_process HOME PORT`."""
+"""The server of `ai_sdk_app`, or of another such module, as a process of its own, on files:
+`python -m tests.support.ai_sdk_process HOME PORT [MODULE]`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from langchain_runjournal import RunJournal
-from tests.support.ai_sdk_app import application
 
 
-def serving(home: Path) -> Starlette:
+def serving(home: Path, module: str = "ai_sdk_app") -> Starlette:
+    application = import_module(f"tests.support.{module}").application
     routes: list[Any] = []
 
     @asynccontextmanager
@@ -33,4 +35,6 @@ def serving(home: Path) -> Starlette:
 
 
 if __name__ == "__main__":
-    uvicorn.run(serving(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.run(
+        serving(Path(sys.argv[1]), *sys.argv[3:]), port=int(sys.argv[2]), log_level="warning", timeout_graceful_shutdown=1
+    )

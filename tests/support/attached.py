@@ -29,7 +29,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 
 def handlers(agent: Any) -> list[Any]:
     """What a call of an attached graph is given."""
-    return [handler for one in attachments_of(agent) for handler in one.handlers]
+    return [handler for one in attachments_of(agent) for handler in (one.handler, *one.settling)]
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -43,25 +43,25 @@ def run(*args: str, env: Mapping[str, str | None] | None = None) -> Result:
 
 
 def data(*args: str, exit_code: int = 0) -> list[Any]:
-    """Run a command; return the JSON lines of its stdout."""
-    done = run(*args)
+    """Run a command with --json; return the JSON lines of its stdout."""
+    done = run(*args, "--json")
     assert done.exit_code == exit_code, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def text(*args: str) -> str:
-    """Run a command with --no-json; return its stdout."""
-    done = run(*args, "--no-json")
+    """Run a command; return its stdout."""
+    done = run(*args)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def complaint(*args: str, code: int = 1, **options: Any) -> str:
-    """Run a command that fails; return its one line of stderr. It prints nothing to stdout."""
+def complaint(*args: str, code: int = 1, lines: int = 0, **options: Any) -> str:
+    """Run a command that fails; return its one line of stderr, with `lines` below it. It prints nothing to stdout."""
     done = run(*args, **options)
     assert (done.exit_code, done.stdout) == (code, ""), done.output
     assert done.stderr.startswith("runjournal: ")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("\n") == 1 + lines
     return done.stderr
 
 

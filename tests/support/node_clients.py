@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 AI_SDK = ROOT / "tests" / "clients" / "ai-sdk"
+LANGGRAPH = ROOT / "tests" / "clients" / "langgraph"
 PATIENCE = 300.0
 
 
@@ -36,7 +37,16 @@ def install(source: Path = AI_SDK) -> Path:
         if not (home / ".ready").exists():
             (home / "package.json").write_text(manifest, "utf-8")
             # No lock file: it would name the registry that this machine uses.
-            command = [str(npm), "install", "--package-lock=false", "--no-audit", "--no-fund", "--loglevel=error"]
+            # Some packages name peers that the registry lacks: each manifest names all that its programs need.
+            command = [
+                str(npm),
+                "install",
+                "--legacy-peer-deps",
+                "--package-lock=false",
+                "--no-audit",
+                "--no-fund",
+                "--loglevel=error",
+            ]
             done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=PATIENCE)
             if done.returncode:
                 missing(f"npm install failed: {done.stderr[-2000:]}")

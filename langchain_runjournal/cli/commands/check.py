@@ -7,7 +7,7 @@ import click
 from ...common.wording import plural
 from ...journal.check import Problem
 from ...journal.check import check as problems_of
-from ..options import Settings, common
+from ..options import Command, Settings, common
 from ..output import Output
 
 _EPILOG = """\b
@@ -20,7 +20,7 @@ read.
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Check that the journal is whole.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Check that the journal is whole.")
 @common
 @click.pass_obj
 def check(settings: Settings) -> int:

@@ -8,7 +8,7 @@ import click
 
 from ...common.wording import plural
 from ...errors import RunAtWork, StopTimeout
-from ..options import CommandFailed, Settings, common, option, timeout_option
+from ..options import Command, CommandFailed, Settings, common, timeout_option
 from ..output import Output
 from ..run_lookup import RunId, find_runs
 from ..terminal_text import standing
@@ -23,12 +23,12 @@ It deletes runs from the journal. The checkpoints of a thread are in the program
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Delete runs, or a thread's runs, with their text.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Delete runs, or a thread's runs, with their text.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunId())
-@option("--thread", metavar="THREAD", help="Delete all runs of this thread.")
-@option("--force", is_flag=True, help="Stop runs that are running, then delete them.")
+@click.option("--thread", metavar="THREAD", help="Delete all runs of this thread.")
+@click.option("--force", is_flag=True, help="Stop runs that are running, then delete them.")
 @timeout_option("How long --force waits for a run to stop.")
-@option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @common
 @click.pass_obj
 def delete(settings: Settings, runs: tuple[str, ...], thread: str | None, force: bool, timeout: float, yes: bool) -> None:

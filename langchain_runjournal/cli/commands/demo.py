@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..options import Settings, common, option
+from ..options import Command, Settings, common
 
 _EPILOG = """\b
 Examples:
@@ -17,8 +17,8 @@ It takes fifteen seconds, and needs no key and no network.
 """
 
 
-@click.command(epilog=_EPILOG, short_help="See what a journal does.")
-@option(
+@click.command(cls=Command, epilog=_EPILOG, short_help="See what a journal does.")
+@click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the files here instead of into a temporary directory.",

@@ -10,7 +10,7 @@ from ...common.wording import plural
 from ...errors import RunNotFound, StoreCorrupt
 from ...events import Run
 from ...journal.run_journal import RunJournal
-from ..options import Settings, common, option
+from ..options import Command, Settings, common
 from ..output import Output, write_all
 from ..output_file import open_output
 from ..run_lookup import RunId, events_of, find_runs, report_missing
@@ -25,10 +25,10 @@ Each line is an event: run_id, seq, kind, at, call_id, data.
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Export all events of runs as JSON lines.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Export all events of runs as JSON lines.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunId())
-@option("--all", is_flag=True, help="Export every run, the oldest first.")
-@option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout.")
+@click.option("--all", is_flag=True, help="Export every run, the oldest first.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout.")
 @common
 @click.pass_obj
 def export(settings: Settings, runs: tuple[str, ...], all: bool, output: str | None) -> None:

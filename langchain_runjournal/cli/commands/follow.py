@@ -6,13 +6,13 @@ import click
 
 from ...errors import StoreFailed
 from ..event_printer import EventPrinter, JsonPrinter, TextPrinter
-from ..options import CommandFailed, Settings, common, option
+from ..options import Command, CommandFailed, Settings, common
 from ..run_follower import RunFollower
 from ..run_lookup import RunId, find_run, owner_is_dead, report_missing
 
 _EPILOG = """\b
 Examples:
-  runjournal follow @last
+  runjournal follow
   runjournal follow 019a2b --after 41
   runjournal follow 019a2b --json | jq -r 'select(.kind == "llm.ai.delta").data.text'
 
@@ -21,13 +21,13 @@ Ctrl-C ends only the command, not the run, and exits with 130.
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Follow a run: its events as they arrive.")
-@click.argument("run", type=RunId())
-@option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Begin after this event.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Follow a run: its events as they arrive.")
+@click.argument("run", metavar="[RUN]", required=False, type=RunId())
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Begin after this event.")
 @common
 @click.pass_obj
-def follow(settings: Settings, run: str, after: int) -> int:
-    """Print what a run says as it arrives, also of a run in another process."""
+def follow(settings: Settings, run: str | None, after: int) -> int:
+    """Print what a run, or the newest one, says as it arrives, also of a run in another process. With --json: its events."""
     output = settings.output
     with settings.open() as journal:
         found = find_run(journal, run)

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ...events import Run, RunStatus
 from ...journal.run_journal import RunJournal
-from ..options import Settings, common, option
-from ..run_lookup import Ids, owner_of
+from ..options import Command, Settings, common
+from ..run_lookup import Ids, ids_of, owner_of
 from ..terminal_text import STYLES, ago, one_line, roughly, run_data, standing, to_json, tokens
 
 _EPILOG = """\b
@@ -21,25 +21,25 @@ Examples:
   runjournal list --status interrupted --json | jq -r .run_id
 
 Marks: "not settled" (its thread may lack what the journal holds), "stopping" (a stop was requested), "dead owner" (its
-process ended or lost its lease: see `runjournal recover`), "lost" (events that could not be kept). Usage: what the models
+process ended or lost its lease: see `runjournal recover`), "lost" (events that could not be kept). Tokens: what the models
 reported, with a + where a call did not report.
 """
 _WIDE, _NARROW = 120, 72
 
 
-@click.command("list", epilog=_EPILOG, short_help="List the runs, newest first.")
-@option("--thread", metavar="THREAD", help="Only the runs of this thread.")
-@option("--status", type=click.Choice([str(status) for status in RunStatus]), help="Only the runs with this status.")
-@option("--limit", type=click.IntRange(1), default=20, show_default=True, help="The most runs to list.")
-@option("--all", is_flag=True, help="List all runs.")
+@click.command("list", cls=Command, epilog=_EPILOG, short_help="List the runs, newest first.")
+@click.option("--thread", metavar="THREAD", help="Only the runs of this thread.")
+@click.option("--status", type=click.Choice([str(status) for status in RunStatus]), help="Only the runs with this status.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="The most runs to list.")
+@click.option("--all", is_flag=True, help="List all runs.")
 @common
 @click.pass_obj
 def list_runs(settings: Settings, thread: str | None, status: str | None, limit: int, all: bool) -> None:
-    """List the runs, newest first, with their status and their usage."""
+    """List the runs, newest first, with their status and their tokens."""
     output = settings.output
     with settings.open() as journal:
         runs = journal.runs(thread, status, None if all else limit + 1)
-        ids = Ids(journal)
+        ids = ids_of(journal)
         shown = runs if all else runs[:limit]
         if output.as_json:
             output.lines([_json(journal, run, ids) for run in shown])
@@ -72,7 +72,7 @@ def _table(journal: RunJournal, runs: list[Run], ids: Ids, room: int) -> Table:
         table.add_column("took", no_wrap=True, justify="right")
         table.add_column("events", no_wrap=True, justify="right")
     if wide:
-        table.add_column("usage", no_wrap=True)
+        table.add_column("tokens", no_wrap=True)
         table.add_column("marks")
     now = time.time()
     width = max(len(ids.short(run.run_id)) for run in runs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...common.wording import plural
-from ..options import Settings, common, option
+from ..options import Command, Settings, common
 from ..output import Output
 
 _EPILOG = """\b
@@ -42,11 +42,11 @@ class Age(_Seconds):
         return float(match[1]) * _UNITS[match[2]]
 
 
-@click.command(epilog=_EPILOG, short_help="Delete old runs that have ended.")
-@option("--older-than", type=Age(), metavar="AGE", help="Only runs that ended longer ago: 30d, 12h, 90m, 45s.")
-@option("--keep-last", type=click.IntRange(0), metavar="N", help="Keep the N runs that ended last.")
-@option("--dry-run", is_flag=True, help="Print what it would delete, and delete nothing.")
-@option("--vacuum", is_flag=True, help="Rewrite the file without the free space and the remains of deleted runs.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Delete old runs that have ended.")
+@click.option("--older-than", type=Age(), metavar="AGE", help="Only runs that ended longer ago: 30d, 12h, 90m, 45s.")
+@click.option("--keep-last", type=click.IntRange(0), metavar="N", help="Keep the N runs that ended last.")
+@click.option("--dry-run", is_flag=True, help="Print what it would delete, and delete nothing.")
+@click.option("--vacuum", is_flag=True, help="Rewrite the file without the free space and the remains of deleted runs.")
 @common
 @click.pass_obj
 def prune(settings: Settings, older_than: float | None, keep_last: int | None, dry_run: bool, vacuum: bool) -> None:

@@ -20,7 +20,7 @@ from ...journal.run_journal import RunJournal
 from ...journal.run_reading import unsettled
 from ...journal.spool_file_import import take_spool
 from ..graph_loader import is_asynchronous, load_graph
-from ..options import CommandFailed, Settings, common, option
+from ..options import Command, CommandFailed, Settings, common
 from ..output import Output
 from ..run_lookup import owner_of
 from ..terminal_text import one_line
@@ -44,10 +44,12 @@ _POLL_SECONDS: Final = 0.2
 _REASONS: Final = 3
 
 
-@click.command(epilog=_EPILOG, short_help="End and settle what dead owners left.")
-@option("--graph", metavar="MODULE:ATTRIBUTE", help="The graph whose threads are to be settled.")
-@option("--adopt", is_flag=True, help="With --graph: also runs of an earlier version of a graph without a name of its own.")
-@option("--spool", type=click.Path(dir_okay=False, path_type=Path), help="Only import this spool file.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="End and settle what dead owners left.")
+@click.option("--graph", metavar="MODULE:ATTRIBUTE", help="The graph whose threads are to be settled.")
+@click.option(
+    "--adopt", is_flag=True, help="With --graph: also runs of an earlier version of a graph without a name of its own."
+)
+@click.option("--spool", type=click.Path(dir_okay=False, path_type=Path), help="Only import this spool file.")
 @common
 @click.pass_obj
 def recover(settings: Settings, graph: str | None, adopt: bool, spool: Path | None) -> int:

@@ -17,7 +17,7 @@ import click
 
 from ...errors import InvalidArgument, StoreUnusable, UnknownStore
 from ..graph_loader import load_graph
-from ..options import CommandFailed, Settings, common, option
+from ..options import Command, CommandFailed, Settings, common
 
 _EPILOG = """\b
 Examples:
@@ -39,20 +39,27 @@ _GRACE: Final = 3
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.command(epilog=_EPILOG, short_help="Serve a graph, with a chat page.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Serve a graph, with a chat page.")
 @click.argument("graph", metavar="[MODULE:GRAPH]", required=False)
-@option("--demo", is_flag=True, help="Serve an agent that follows a script. It needs no key.")
-@option("--checkpointer", metavar="PATH_OR_URL", help="Where the threads are: a SQLite file, or postgresql://... .")
-@option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="The port; 0 takes a free one.")
-@option("--token", help="What clients must send as a bearer token. Without it, one is made if --host is not this machine.")
-@option(
+@click.option("--demo", is_flag=True, help="Serve an agent that follows a script. It needs no key.")
+@click.option("--checkpointer", metavar="PATH_OR_URL", help="Where the threads are: a SQLite file, or postgresql://... .")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="The port; 0 takes a free one."
+)
+@click.option(
+    "--token",
+    envvar="RUNJOURNAL_SERVE_TOKEN",
+    show_envvar=True,
+    help="What clients must send as a bearer token. Without it, one is made if --host is not this machine.",
+)
+@click.option(
     "--cancel-after",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Stop a run that a client of LangGraph Server began, if it has no reader for so long. Default: never.",
 )
-@option("--open", is_flag=True, help="Open the page in the browser.")
+@click.option("--open", is_flag=True, help="Open the page in the browser.")
 @common
 @click.pass_obj
 def serve(

@@ -12,21 +12,22 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ...common.wording import duration
+from ...common.wording import duration, plural
 from ...events import GRAPH, Run, RunStatus
 from ...timeline.calls import ModelCall, ToolCall
 from ...timeline.timeline import Timeline, timeline
 from ..event_data import as_list, interrupt_values
-from ..options import Settings, common
+from ..options import Command, Settings, common
 from ..output import Output
 from ..run_lookup import RunId, events_of, find_run, owner_and_process, short_id
-from ..terminal_text import STYLES, ago, arguments, clean, moment, number, one_line, run_data, standing, tokens
+from ..terminal_text import STYLES, ago, arguments, clean, moment, one_line, run_data, standing, tokens
 
 _EPILOG: Final = """\b
 Examples:
-  runjournal show @last
+  runjournal show
   runjournal show 019a2b --json | jq .calls
 """
+_WIDE, _NARROW = 110, 72
 _OUTCOMES: Final = {
     "complete": "green",
     "failed": "red",
@@ -37,12 +38,12 @@ _OUTCOMES: Final = {
 }
 
 
-@click.command(epilog=_EPILOG, short_help="Show everything about one run.")
-@click.argument("run", type=RunId())
+@click.command(cls=Command, epilog=_EPILOG, short_help="Show everything about one run.")
+@click.argument("run", metavar="[RUN]", required=False, type=RunId())
 @common
 @click.pass_obj
-def show(settings: Settings, run: str) -> None:
-    """Show everything about one run: its status, its calls, its settlements, and what to do next."""
+def show(settings: Settings, run: str | None) -> None:
+    """Show everything about one run, or the newest one: its status, its calls, its settlements, and what to do next."""
     output = settings.output
     with settings.open() as journal:
         found = find_run(journal, run)
@@ -53,7 +54,7 @@ def show(settings: Settings, run: str) -> None:
         if output.as_json:
             output.line(
                 {
-                    **run_data(found, short_id(output, journal, found.run_id), owner),
+                    **run_data(found, short_id(journal, found.run_id), owner),
                     "owner_process": process,
                     "problem": line.run.problem,
                     "inputs": _inputs(line),
@@ -89,11 +90,20 @@ class _Call:
         args = "" if of.args is None else one_line(arguments(of.args), 60)
         return Text(f"  {one_line(of.name)}").append(args, style="dim")
 
+    def outcome_text(self) -> Text:
+        found = Text(self.outcome, style=_OUTCOMES.get(self.outcome, "dim"))
+        if self.why:
+            found.append(f" ({one_line(self.why, 80)})")
+        return found.append(" late", style="dim") if self.of.late else found
+
     def size(self) -> str:
         of = self.of
         if isinstance(of, ToolCall):
             return ""
-        return tokens({"": of.usage}) or (f"{number(of.deltas)} deltas" if of.deltas else "")
+        return tokens({"": of.usage})
+
+    def deltas(self) -> str:
+        return "" if isinstance(self.of, ToolCall) or not self.of.deltas else f"{self.of.deltas:,}"
 
     def to_data(self, began: float) -> dict[str, Any]:
         """Return the call as JSON data. `began`: when the run began, by the wall clock."""
@@ -177,7 +187,7 @@ def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator
         yield "last event", Text(f"{moment(last)} ({ago(last, now)})")
     yield "events", Text(f"{run.last_seq:,}")
     if run.lost:
-        yield "lost", Text(f"{run.lost:,} events could not be kept", style="red")
+        yield "lost", Text(f"{plural(run.lost, 'event')} could not be kept", style="red")
     if run.stop:
         yield "stop", Text(f"requested, cause {one_line(run.stop)}")
     if owner != "nobody":
@@ -190,7 +200,7 @@ def _rows(run: Run, owner: str, process: int | None, line: Timeline) -> Iterator
     if run.continues:
         yield "continues", Text(one_line(run.continues))
     for model, usage in run.usage.items():
-        yield "usage", Text(one_line(f"{model}: {_usage(usage)}"))
+        yield "tokens", Text(one_line(f"{model}: {_usage(usage)}"))
     shown = {
         key: value for key, value in run.metadata.items() if not key.startswith("runjournal_") and value != run.thread_id
     }
@@ -210,32 +220,37 @@ def _usage(usage: Any) -> str:
     if not isinstance(usage, Mapping):
         return str(usage)
     brief = tokens({"": usage}) or "nothing reported"
-    calls, missing = usage.get("calls"), usage.get("incomplete")
-    return (
-        brief
-        + (f", {calls} {'call' if calls == 1 else 'calls'}" if calls else "")
-        + (f", {missing} of them did not report" if missing else "")
-    )
+    calls, missing = (value if isinstance(value := usage.get(key), int) else 0 for key in ("calls", "incomplete"))
+    reported = f"{missing:,} of them did not report" if calls > 1 else "which did not report"
+    return brief + (f", {plural(calls, 'call')}" if calls else "") + (f", {reported}" if missing else "")
 
 
 def _calls(output: Output, calls: list[_Call]) -> None:
     if not calls:
         return
-    wide = output.out.width >= 110
+    room = output.out.width
+    wide, narrow = room >= _WIDE, room < _NARROW
+    outcomes = [call.outcome_text() for call in calls]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("at", justify="right", no_wrap=True)
-    table.add_column("call", overflow="ellipsis", no_wrap=True, max_width=60 if wide else 30)
+    if not narrow:
+        table.add_column("at", justify="right", no_wrap=True)
+    # The outcome is what counts: of a narrow terminal it gets its room first, and the name of the call the rest.
+    table.add_column(
+        "call", overflow="ellipsis", no_wrap=True, max_width=60 if wide else max(8, room - 34) if narrow else 30
+    )
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("outcome", overflow="fold", max_width=40)
-    table.add_column("tokens", no_wrap=True)
-    for call in calls:
-        outcome = Text(call.outcome, style=_OUTCOMES.get(call.outcome, "dim"))
-        if call.why:
-            outcome.append(f" ({one_line(call.why, 80)})")
-        if call.of.late:
-            outcome.append(" late", style="dim")
+    longest = max(one.cell_len for one in outcomes)
+    table.add_column("outcome", overflow="fold", min_width=min(longest, 16), max_width=40)
+    if not narrow:
+        table.add_column("tokens", no_wrap=True)
+    if wide:
+        table.add_column("deltas", justify="right", no_wrap=True)
+    for call, outcome in zip(calls, outcomes, strict=True):
         took = "" if call.of.lasts is None else duration(call.of.lasts)
-        table.add_row(f"+{duration(call.of.began)}", call.name(), took, outcome, Text(call.size(), style="dim"))
+        row: list[Text | str] = [call.name(), took, outcome]
+        if not narrow:
+            row = [f"+{duration(call.of.began)}", *row, Text(call.size(), style="dim")]
+        table.add_row(*row, *([Text(call.deltas(), style="dim")] if wide else []))
     output.out.print()
     output.out.print(table)
 

@@ -7,7 +7,7 @@ import click
 from ...errors import RunAbandoned, StopTimeout
 from ...events import CAUSES, Cause, Run, RunStatus
 from ...journal.run_journal import RunJournal
-from ..options import CommandFailed, Settings, common, option, timeout_option
+from ..options import Command, CommandFailed, Settings, common, timeout_option
 from ..output import Output
 from ..run_lookup import RunId, find_run, owner_is_dead, owner_of, short_id
 from ..terminal_text import run_data, standing
@@ -21,10 +21,12 @@ It stops a run that start_run began. Any other run stops if its program listens 
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Ask a run to stop, and wait until it has ended.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Ask a run to stop, and wait until it has ended.")
 @click.argument("run", type=RunId())
-@option("--cause", type=click.Choice(CAUSES), default="stop", show_default=True, help="The cause to record.")
-@option("--wait/--no-wait", default=True, help="Wait until the run has ended and its thread is settled.", show_default=True)
+@click.option("--cause", type=click.Choice(CAUSES), default="stop", show_default=True, help="The cause to record.")
+@click.option(
+    "--wait/--no-wait", default=True, help="Wait until the run has ended and its thread is settled.", show_default=True
+)
 @timeout_option("How long to wait.")
 @common
 @click.pass_obj
@@ -64,6 +66,6 @@ def stop(settings: Settings, run: str, cause: Cause, wait: bool, timeout: float)
 
 def _print(output: Output, journal: RunJournal, run: Run) -> None:
     if output.as_json:
-        output.line(run_data(run, short_id(output, journal, run.run_id), owner_of(journal, run)))
+        output.line(run_data(run, short_id(journal, run.run_id), owner_of(journal, run)))
     else:
         output.row(run.run_id, standing(run))

@@ -16,7 +16,7 @@ from ...messages.tool_pairs import open_requests
 from ...messages.tool_results import CallKnowledge
 from ...messages.transcript import transcript as messages_of
 from ..event_data import as_list
-from ..options import Settings, common
+from ..options import Command, Settings, common
 from ..output import Output
 from ..run_lookup import OwnerState, RunId, events_of, find_run, owner_of
 from ..terminal_text import arguments, clean, one_line
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _EPILOG: Final = """\b
 Examples:
-  runjournal transcript @last
+  runjournal transcript
   runjournal transcript 019a2b --json | jq -r 'select(.type == "ai").data.content'
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Print the messages of a run.")
-@click.argument("run", type=RunId())
+@click.command(cls=Command, epilog=_EPILOG, short_help="Print the messages of a run.")
+@click.argument("run", metavar="[RUN]", required=False, type=RunId())
 @common
 @click.pass_obj
-def transcript(settings: Settings, run: str) -> None:
-    """Print the messages of a run, with what was cut off. As JSON: LangChain's own dicts."""
+def transcript(settings: Settings, run: str | None) -> None:
+    """Print the messages of a run, or of the newest one, with what was cut off. As JSON: LangChain's own dicts."""
     output = settings.output
     with settings.open() as journal:
         found = find_run(journal, run)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from ..options import CommandFailed, Settings, common, option
+from ..options import Command, CommandFailed, Settings, common
 from ..output import write_all
 from ..output_file import open_output
 from ..run_lookup import RunId, events_of, find_runs, owner_of, short_id
 
 _EPILOG = """\b
 Examples:
-  runjournal view @last --open
+  runjournal view --open
   runjournal view 019a2b 019a2c -o runs.html
 
 The page is one file that needs no network. Without -o it is run-<id>.html in the current directory.
@@ -22,21 +22,21 @@ The page is one file that needs no network. Without -o it is run-<id>.html in th
 _GENERATOR = b'<meta name="generator" content="langchain-runjournal">'
 
 
-@click.command(epilog=_EPILOG, short_help="Write runs as one HTML page.")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunId())
-@option("-o", "--output", metavar="FILE", help="Write to FILE instead of run-<id>.html; - is stdout.")
-@option("--open", is_flag=True, help="Open the page in the browser.")
-@option("--force", is_flag=True, help="Overwrite a file even if this command did not write it.")
+@click.command(cls=Command, epilog=_EPILOG, short_help="Write runs as one HTML page.")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunId())
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of run-<id>.html; - is stdout.")
+@click.option("--open", is_flag=True, help="Open the page in the browser.")
+@click.option("--force", is_flag=True, help="Overwrite a file even if this command did not write it.")
 @common
 @click.pass_obj
 def view(settings: Settings, runs: tuple[str, ...], output: str | None, open: bool, force: bool) -> None:
-    """Write runs as one HTML page: their timeline, messages, tool calls, cut-offs and settlements."""
+    """Write runs, or the newest one, as one HTML page: their timeline, messages, tool calls, cut-offs and settlements."""
     from ...view import page
 
     streams = settings.output
     with settings.open() as journal:
-        found = find_runs(journal, runs)
-        name = output or f"run-{_file_name(short_id(streams, journal, found[0].run_id))}.html"
+        found = find_runs(journal, runs or (None,))
+        name = output or f"run-{_file_name(short_id(journal, found[0].run_id))}.html"
         path = Path(name)
         if name != "-" and path.is_file() and not force and not _is_page(path):
             raise CommandFailed(f"{path} exists, and this command did not write it. Choose another file, or use --force.")

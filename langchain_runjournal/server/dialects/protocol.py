@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from ...events import Event, Run
 from ..frames import FrameBlock, Payload
 
-__all__ = ["BlockProjector", "Control", "Dialect", "Payload", "Projector"]
+__all__ = ["BlockProjector", "Control", "Dialect", "Payload", "Projector", "ThreadProjector"]
 
 Control = Literal["reset", "interrupted", "over", "paused"]
 """What a stream says beside the events: begin again, since the cursor cannot be used; the owner of the run is dead, and no
@@ -37,6 +37,15 @@ class BlockProjector(Projector, Protocol):
 
     def block(self, events: Sequence[Event], *, merge: bool) -> FrameBlock:
         """Return the frames of events. `merge`: adjacent deltas of a call may become one frame."""
+        ...
+
+
+@runtime_checkable
+class ThreadProjector(Projector, Protocol):
+    """A projector whose last frames say what the thread holds then."""
+
+    async def before(self, what: Control) -> None:
+        """Read what the frames of this control need."""
         ...
 
 

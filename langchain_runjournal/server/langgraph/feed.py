@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..service import Graph, Service
 
 END: Final = Frame(None, "end", "null")
+_PORTION: Final = 256
+"""How many events become frames together. Each frame of a word repeats the metadata of its call."""
 
 
 class StreamRequest(Protocol):
@@ -121,10 +123,11 @@ class RunStream:
         async with aclosing(afollow_pages(self._journal, run.run_id, 0, self._tick)) as pages:
             async for events in pages:
                 for portion in portions(events):
-                    if found := await frames.of(portion):
-                        yield found
-                    if frames.is_over:
-                        return
+                    for begin in range(0, len(portion), _PORTION):
+                        if found := await frames.of(portion[begin : begin + _PORTION]):
+                            yield found
+                        if frames.is_over:
+                            return
                 if not events:
                     yield ()
                     await self._look_for_owner(run.run_id)

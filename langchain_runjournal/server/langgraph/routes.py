@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .assistants import AssistantRoutes
+from .protocol.routes import ProtocolRoutes
 from .runs import RunRoutes
 from .state_routes import StateRoutes
 from .thread_routes import ThreadRoutes
@@ -20,7 +21,9 @@ class LangGraphRoutes:
     def __init__(self, service: Service) -> None:
         threads = Threads(service)
         service.when_deleted.append(threads.forget)
-        self._parts: list[Any] = [AssistantRoutes(service), ThreadRoutes(threads), StateRoutes(threads), RunRoutes(threads)]
+        runs = RunRoutes(threads)
+        protocol = ProtocolRoutes(service, runs.queue, runs.creation)
+        self._parts: list[Any] = [AssistantRoutes(service), ThreadRoutes(threads), StateRoutes(threads), runs, protocol]
 
     def table(self) -> list[tuple[str, str, Any]]:
         """Return the routes: method, path and handler."""

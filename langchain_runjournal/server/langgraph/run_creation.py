@@ -45,15 +45,20 @@ class RunCreation:
         self._unknown: set[str] = set()
         """The options of newer clients that the log has named."""
 
-    async def create(self, request: Request, thread_id: str | None, body: Mapping[str, Any]) -> RunRequest:
-        """Store the run that a body asks for, on a thread or on one of its own, and let it begin. Raise a `Problem`."""
+    async def create(
+        self, request: Request, thread_id: str | None, body: Mapping[str, Any], *, run_id: str | None = None
+    ) -> RunRequest:
+        """Store the run that a body asks for, on a thread or on one of its own, and let it begin. Raise a `Problem`.
+
+        `run_id`: the id of the run, if the caller must know it before the run begins.
+        """
         place = thread_id or str(uuid4())
         await self._service.access.check(request, "start", place)
         name = graph_of_assistant(body.get("assistant_id"), self._service.graphs)
         if name is None:
             names = ", ".join(sorted(self._service.graphs))
             raise Problem(422, f'"assistant_id" must be the name of a graph, or the id of its assistant. Graphs: {names}.')
-        asked = self._parsed(body, name, place, is_temporary=thread_id is None)
+        asked = self._parsed(body, name, place, run_id or str(uuid4()), is_temporary=thread_id is None)
         if thread_id is not None:
             await self._check_thread(request, body, asked)
         if asked.command is not None and "resume" in asked.command:
@@ -62,9 +67,9 @@ class RunCreation:
         await self._store(asked)
         return asked
 
-    def _parsed(self, body: Mapping[str, Any], name: str, place: str, *, is_temporary: bool) -> RunRequest:
+    def _parsed(self, body: Mapping[str, Any], name: str, place: str, run_id: str, *, is_temporary: bool) -> RunRequest:
         allowed = allowed_keys(self._service, self._service.graphs[name])
-        about = {"run_id": str(uuid4()), "thread_id": place, "graph": name, "assistant_id": assistant_id_of(name)}
+        about = {"run_id": run_id, "thread_id": place, "graph": name, "assistant_id": assistant_id_of(name)}
         try:
             asked = parse_run(body, allowed=allowed, now=time.time(), **about)
         except InvalidArgument as exc:

@@ -67,7 +67,7 @@ class RunRoutes:
         self._service = threads.service
         self._journal = threads.journal
         self.queue = RunQueue(threads.service)
-        self._creation = RunCreation(threads, self.queue)
+        self.creation = RunCreation(threads, self.queue)
         self._readers = RunReaders(threads.service, self.queue, threads.service.cancel_after)
         self.temporary = TemporaryThreads(threads.service)
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -133,7 +133,7 @@ class RunRoutes:
         named = request.path_params.get("thread")
         thread_id = None if named is None else uuid_of(named, "thread")
         body = await read_json(request, self._service.limits, of_any_type=True)
-        asked = await self._creation.create(request, thread_id, body)
+        asked = await self.creation.create(request, thread_id, body)
         if asked.temporary:
             try:
                 await self.temporary.add(asked)

@@ -12,6 +12,6 @@ except ImportError as error:
     raise ExtraMissing(what='RunJournal("postgresql://...")', package="psycopg", extra="postgres") from error
 
 from .store import PostgresStore
-from .urls import exists, open_url, path_of
+from .urls import exists, look_at, open_url, path_of
 
-__all__ = ["PostgresStore", "exists", "open_url", "path_of"]
+__all__ = ["PostgresStore", "exists", "look_at", "open_url", "path_of"]

@@ -9,16 +9,16 @@ from ...errors import StoreFailed
 from .sessions import Session
 
 _PORTION: Final = 100
-_PRUNABLE: Final = """
-SELECT run_id FROM (
-    SELECT run_id, ended_at, run FROM {s}.runs WHERE ended_at IS NOT NULL AND settled
-    ORDER BY ended_at DESC, run DESC OFFSET %(keep)s
-) AS ended
-WHERE %(before)s::bigint IS NULL OR ended_at < %(before)s ORDER BY ended_at, run
-"""
 NAMED: Final = "TRUE"
 PRUNED: Final = "ended_at IS NOT NULL AND settled"
 """Of the runs that a caller has named: those that are to be deleted, looked at again under the lock."""
+_DONE: Final = f"FROM {{s}}.runs WHERE {PRUNED}"
+_FIRST: Final = f"SELECT ended_at {_DONE} ORDER BY ended_at, run LIMIT 1"
+_KEPT: Final = f"SELECT ended_at, run {_DONE} ORDER BY ended_at DESC, run DESC LIMIT 1 OFFSET %(keep)s"
+_PRUNABLE: Final = (
+    f"SELECT run_id {_DONE} AND (ended_at, run) < (%(ended_at)s::bigint, %(run)s::bigint) ORDER BY ended_at, run"
+)
+_NEVER: Final = 1 << 62
 _THERE: Final = "SELECT run_id FROM {s}.runs WHERE run_id = ANY(%(run_ids)s::text[])"
 _RUNS: Final = """
 WITH gone AS (
@@ -46,9 +46,20 @@ def portions(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def prunable(session: Session, sql: _Sql, before: int | None, keep_last: int | None) -> list[str]:
-    """Return the keys of the runs that `Store.prune` deletes, the first to end first."""
-    values = {"before": before, "keep": keep_last or 0}
-    return [run_id for (run_id,) in session.execute(sql(_PRUNABLE), values)]
+    """Return the keys of the runs that `Store.prune` deletes, the first to end first.
+
+    It reads the index of these runs, from its beginning, and of `keep_last` runs from its end.
+    """
+    first = session.execute(sql(_FIRST)).fetchone()
+    if first is None or (before is not None and first[0] >= before):
+        return []
+    end = (_NEVER if before is None else before, 0)
+    if keep_last:
+        kept = session.execute(sql(_KEPT), {"keep": keep_last}).fetchone()  # the newest run that is not kept
+        if kept is None:
+            return []
+        end = min(end, (kept[0], kept[1] + 1))
+    return [run_id for (run_id,) in session.execute(sql(_PRUNABLE), {"ended_at": end[0], "run": end[1]})]
 
 
 def there(session: Session, sql: _Sql, names: Sequence[str]) -> list[str]:

@@ -67,6 +67,15 @@ def has_journal(session: Session, address: Address) -> bool:
         return _version(session, address)[0] > 0
 
 
+def check_version(session: Session, address: Address) -> None:
+    """Raise `StoreUnusable` for a schema that opening it would migrate."""
+    with _permitted(session, address):
+        found, known = _version(session, address)[0], max(number for number, _, _, _ in migrations())
+    if found < known:
+        reason = f"its format is {found}, and opening it would migrate it to {known}"
+        raise StoreUnusable(url=address.url, reason=reason, hint="Let a program open it, or use the release that wrote it")
+
+
 @contextmanager
 def _permitted(session: Session, address: Address) -> Iterator[None]:
     try:

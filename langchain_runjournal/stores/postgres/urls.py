@@ -10,6 +10,7 @@ from ...common.masked_urls import masked
 from ...errors import UnknownStore
 from .address import address_of
 from .faults import connecting, translated
+from .look import PostgresLook
 from .opening import has_journal
 from .sessions import connect, drop
 from .store import PostgresStore
@@ -31,6 +32,11 @@ def exists(url: str, **given: Any) -> bool:
             return has_journal(session, address)
     finally:
         drop(session)
+
+
+def look_at(url: str, **given: Any) -> PostgresLook:
+    """Return a look at the schema of a URL, which must have a journal."""
+    return PostgresLook(url, **given)
 
 
 def path_of(url: str) -> Path:

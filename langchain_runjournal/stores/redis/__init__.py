@@ -11,6 +11,6 @@ except ImportError as _missing:
     raise ExtraMissing(what="A journal in Redis", package="redis", extra="redis") from _missing
 
 from .store import RedisStore
-from .urls import exists, open_url, path_of
+from .urls import exists, look_at, open_url, path_of
 
-__all__ = ["RedisStore", "exists", "open_url", "path_of"]
+__all__ = ["RedisStore", "exists", "look_at", "open_url", "path_of"]

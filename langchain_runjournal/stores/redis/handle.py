@@ -18,7 +18,7 @@ from .settings import Settings
 
 logger = logging.getLogger("langchain_runjournal")
 
-_FORMAT: Final = 1
+FORMAT: Final = 1
 _GONE: Final = "the server has lost the journal: it was emptied, or restarted without its data"
 
 
@@ -52,9 +52,9 @@ class Handle:
 
     def _identity(self, new: bytes) -> bytes:
         """Return the id of the store. If the server has none, it becomes a store with the id `new`."""
-        store_id, number = self._server.run(OPEN, self._keys.store, new, _FORMAT)
-        if int(number or 0) > _FORMAT:
-            raise StoreTooNew(path=self.url, found=int(number), known=_FORMAT)
+        store_id, number = self._server.run(OPEN, self._keys.store, new, FORMAT)
+        if int(number or 0) > FORMAT:
+            raise StoreTooNew(path=self.url, found=int(number), known=FORMAT)
         return bytes(store_id)
 
     def _step(self, script: Script, *arguments: Any, tell: bool = True) -> list[Any]:

@@ -14,6 +14,7 @@ from ...common.arguments import choice, once, options, positive
 from ...common.masked_urls import ENCODE, has_hosts, masked
 from ...errors import InvalidArgument, UnknownStore
 from .keys import Keys
+from .look import RedisLook
 from .server import Server
 from .settings import Require, Settings
 from .store import RedisStore
@@ -57,6 +58,11 @@ def exists(url: str, **given: Any) -> bool:
         return bool(server.call(b"EXISTS", Keys(settings.prefix).store))
     finally:
         server.close()
+
+
+def look_at(url: str, **given: Any) -> RedisLook:
+    """Return a look at the store of a URL, which must exist."""
+    return RedisLook(settings_of(url, **given))
 
 
 def path_of(url: str) -> Path:

@@ -37,7 +37,7 @@ class Connections:
         # Resolved once: the process may change its directory, and two names of one file must mean one journal.
         self.path: Path | None = Path(os.path.realpath(path))
         self._path = self.path
-        self.url = f"sqlite:///{quote(self._path.as_posix().lstrip('/'))}"
+        self.url = f"sqlite:///{quote(self._path.as_posix())}"
         self._synchronous = synchronous
         self.busy_timeout = busy_timeout
         self.store_id, self.exposed = prepare(self._path, busy_timeout)

@@ -25,10 +25,10 @@ from ...errors import (
 )
 from .creation import make, sweep
 from .record_rows import SCHEMA as RECORDS
-from .run_rows import INDEX, is_no_text
+from .run_rows import INDEXES, is_no_text
 
 APPLICATION_ID: Final = 1380601420
-_SMALLEST: Final = 512  # bytes of the smallest page of SQLite
+SMALLEST: Final = 512  # bytes of the smallest page of SQLite
 _preparing = threading.Lock()
 if hasattr(os, "register_at_fork"):
     # A child must not inherit the lock while a thread of the parent holds it.
@@ -84,12 +84,12 @@ def _prepare(path: Path, busy_timeout: float) -> tuple[bytes, list[str]]:
     if path.stat().st_size or Path(f"{path}-wal").exists():
         # This connection cannot write: closing any other one might change a file that is not ours. The exception is a file
         # with a transaction of a killed process, which SQLite must roll back before it can read anything.
-        mode = "rw" if _has_content(Path(f"{path}-journal")) else "ro"
+        mode = "rw" if has_content(Path(f"{path}-journal")) else "ro"
         with closing(sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=busy_timeout)) as con:
-            _check_owner(con, path)
-    exposed = _file_access.remove_permissions(path)  # after `_check_owner`: the file could be another program's
+            check_owner(con, path)
+    exposed = _file_access.remove_permissions(path)  # after `check_owner`: the file could be another program's
     with closing(connect(path, busy_timeout)) as con:
-        _check_owner(con, path)
+        check_owner(con, path)
         _set_wal(con, busy_timeout)
         create(con)
         return bytes(fact(con, path, "store_id")), exposed
@@ -126,7 +126,8 @@ def _fill(con: sqlite3.Connection) -> None:
     con.execute("PRAGMA journal_mode = WAL").fetchone()
 
 
-def _has_content(path: Path) -> bool:
+def has_content(path: Path) -> bool:
+    """Return whether a file exists and is not empty."""
     try:
         return path.stat().st_size > 0
     except FileNotFoundError:
@@ -137,18 +138,19 @@ def _check_file(path: Path, busy_timeout: float) -> None:
     if not os.access(path, os.R_OK | os.W_OK):
         raise StoreNotWritable(path=str(path), reason="this user may not write to the file")
     deadline = time.monotonic() + busy_timeout
-    while not path.stat().st_size and _has_content(wal := Path(f"{path}-wal")):
+    while not path.stat().st_size and has_content(wal := Path(f"{path}-wal")):
         # SQLite would delete the -wal file, and with it events that only that file has. Another process may be doing just
         # that on purpose, see `make`, so wait.
         if time.monotonic() > deadline:
             reason = f"it is empty, and {wal.name} is not; if you need neither, delete both"
             raise StoreCorrupt(path=str(path), reason=reason)
         time.sleep(0.01)
-    if 0 < path.stat().st_size < _SMALLEST:
+    if 0 < path.stat().st_size < SMALLEST:
         raise NotADatabase(path=str(path), reason="it is shorter than the smallest page of SQLite")
 
 
-def _check_owner(con: sqlite3.Connection, path: Path) -> None:
+def check_owner(con: sqlite3.Connection, path: Path) -> None:
+    """Raise for a file that is not a journal, or is the journal of a newer version."""
     names = _names(con, path)
     application = con.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID and (names or application):
@@ -224,7 +226,8 @@ def create(con: sqlite3.Connection) -> None:
             if con.in_transaction:
                 con.execute("ROLLBACK")
             raise
-    con.execute(INDEX)
+    for index in INDEXES:
+        con.execute(index)
     for statement in RECORDS:
         con.execute(statement)
 

@@ -13,20 +13,33 @@ from pathlib import Path
 from typing import Final
 
 from .owners import bury
+from .run_rows import DONE
 
 logger = logging.getLogger("langchain_runjournal")
 
-_PRUNABLE: Final = (
-    "SELECT run, run_id, ended_at FROM runs WHERE ended_at IS NOT NULL AND settled ORDER BY ended_at DESC, run DESC"
-    " LIMIT -1 OFFSET ?"
-)
+_DONE: Final = f"FROM runs INDEXED BY runs_to_prune WHERE {DONE}"
+_FIRST: Final = f"SELECT ended_at {_DONE} ORDER BY ended_at, run LIMIT 1"
+_KEPT: Final = f"SELECT ended_at, run {_DONE} ORDER BY ended_at DESC, run DESC LIMIT 1 OFFSET ?"
+_PRUNABLE: Final = f"SELECT run, run_id {_DONE} AND (ended_at, run) < (?, ?) ORDER BY ended_at, run"
+_NEVER: Final = 1 << 62
 _NUMBER: Final = "SELECT run FROM runs WHERE run_id = ?"
 
 
 def prunable(con: sqlite3.Connection, before: int | None, keep_last: int | None) -> list[tuple[int, str]]:
-    """Return row number and id of the runs that `Store.prune` deletes, the first to end first."""
-    found = con.execute(_PRUNABLE, (keep_last or 0,)).fetchall()
-    return [(run, run_id) for run, run_id, ended_at in reversed(found) if before is None or ended_at < before]
+    """Return row number and id of the runs that `Store.prune` deletes, the first to end first.
+
+    It reads the index of these runs, from its beginning, and of `keep_last` runs from its end.
+    """
+    first = con.execute(_FIRST).fetchone()
+    if first is None or (before is not None and first[0] >= before):
+        return []
+    end = (_NEVER if before is None else before, 0)
+    if keep_last:
+        kept = con.execute(_KEPT, (keep_last,)).fetchone()  # the newest run that is not kept
+        if kept is None:
+            return []
+        end = min(end, (kept[0], kept[1] + 1))
+    return con.execute(_PRUNABLE, end).fetchall()
 
 
 def erase(con: sqlite3.Connection, run_ids: Collection[str]) -> list[str]:

@@ -78,6 +78,7 @@ class Batch:
         self._live: list[tuple[int, int, int, int, int, str, str, str]] = []
         self.adopted: set[str] = set()
         self.begun: set[str] = set()
+        self._ended: list[str] = []
         self.bytes = 0
 
     def add(self, segment: Segment) -> None:
@@ -100,6 +101,8 @@ class Batch:
                 segment = trim(segment, known.last)
         if marks:
             self._mark(known.run, segment)
+            if any(mark.kind == "run.end" for mark in marks):
+                self._ended.append(run_id)
         known.last = last
         if last - first >= _LONG_ROW:
             self._write_long(known, segment)
@@ -111,6 +114,8 @@ class Batch:
         if self._fenced:
             raise RunFenced(run_ids=sorted(set(self._fenced)), refused=0)
         self._flush()
+        for run_id in self._ended:  # if late events come, they are looked up again
+            self._known.pop(run_id, None)
 
     def _flush(self) -> None:
         self._con.executemany(_INSERT_LIVE, self._live)

@@ -10,7 +10,7 @@ from ...errors import StoreCorrupt
 from ...events import Run, RunStatus
 from .. import Begun
 from .connections import Connections
-from .run_rows import BEGAN, ONE, RUNS, UNSETTLED, began, runs_of, unreadable
+from .run_rows import BEGAN, ONE, RUNS, UNSETTLED, began, ids, runs_of, unreadable
 
 logger = logging.getLogger("langchain_runjournal")
 
@@ -44,6 +44,11 @@ class Listing(Connections):
     def unsettled(self, *, thread_id: str | None) -> list[Run]:
         """Return the runs that are running, or have ended and are neither settled nor given up; oldest first."""
         return self._listed(UNSETTLED[thread_id is not None], {"thread_id": thread_id})
+
+    def ids(self, start: str, limit: int | None) -> list[str]:
+        """Return the ids of the runs that begin with `start`, sorted, at most `limit`."""
+        with self._snapshot() as con:
+            return ids(con, start, limit)
 
     def _listed(self, sql: str, values: Mapping[str, Any]) -> list[Run]:
         with self._snapshot() as con:

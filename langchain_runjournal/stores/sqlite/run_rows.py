@@ -35,8 +35,13 @@ BEGAN: Final = {
     for from_number in (False, True)
 }
 _TO_SETTLE: Final = "(status = 'running' OR (ended_at IS NOT NULL AND NOT settled))"
-INDEX: Final = f"CREATE INDEX IF NOT EXISTS runs_to_settle ON runs (thread_id, run) WHERE {_TO_SETTLE}"
-"""Not a migration, so that an older release can open the file. That release updates the index, and does not use it."""
+DONE: Final = "ended_at IS NOT NULL AND settled"
+"""The condition of a run that `prune` may delete."""
+INDEXES: Final = (
+    f"CREATE INDEX IF NOT EXISTS runs_to_settle ON runs (thread_id, run) WHERE {_TO_SETTLE}",
+    f"CREATE INDEX IF NOT EXISTS runs_to_prune ON runs (ended_at, run) WHERE {DONE}",
+)
+"""Not migrations, so that an older release can open the file. That release updates the indexes, and does not use them."""
 UNSETTLED: Final = {
     # With the name of the index: without statistics SQLite would read the whole table in order, and not sort the few runs of
     # the index.
@@ -46,6 +51,7 @@ UNSETTLED: Final = {
     )
     for of_thread in (False, True)
 }
+_IDS: Final = "SELECT CAST(run_id AS BLOB) FROM runs WHERE run_id >= ? ORDER BY run_id"
 _LAST_SEGMENT: Final = "SELECT last FROM segments WHERE run = ? ORDER BY first DESC LIMIT 1"
 _RANGES: Final = (
     "SELECT first, last FROM segments WHERE run = :run AND last >= :first AND first <= :last"
@@ -87,6 +93,20 @@ def began(con: sqlite3.Connection, sql: str, values: Mapping[str, Any]) -> list[
     for (number,) in con.execute(f"SELECT run FROM ({sql})", values).fetchall():
         with suppress(sqlite3.OperationalError):
             found += [Begun(*row) for row in con.execute(_BEGUN, (number,))]
+    return found
+
+
+def ids(con: sqlite3.Connection, start: str, limit: int | None) -> list[str]:
+    """Return the ids of the runs that begin with `start`, sorted, at most `limit`. An id that is not text is left out."""
+    found: list[str] = []
+    for (raw,) in con.execute(_IDS, (start,)):
+        if limit is not None and len(found) >= limit:
+            break
+        with suppress(UnicodeDecodeError):
+            run_id = raw.decode()
+            if not run_id.startswith(start):
+                break
+            found.append(run_id)
     return found
 
 

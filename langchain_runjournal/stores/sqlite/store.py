@@ -140,13 +140,15 @@ class SqliteStore(Owners, Listing, Facts, Records):
 
     def prune(self, *, before: int | None, keep_last: int | None, dry_run: bool = False) -> list[str]:
         """Delete whole runs that have ended and are settled."""
-        with self._transaction() as con:
+        with self._snapshot() as con:  # without the write lock: most often, nothing is to be deleted
             gone = prunable(con, before, keep_last)
-            if gone and not dry_run:
+        if gone and not dry_run:
+            with self._transaction() as con:
+                gone = prunable(con, before, keep_last)  # again, because a run may be open again, or deleted, by now
                 self._tidy(con)  # `live` has no index on the run: one pass for all of them
                 remove(con, [run for run, _ in gone])
                 self._make_others_forget(con)
-            return [run_id for _, run_id in gone]
+        return [run_id for _, run_id in gone]
 
     def delete(self, run_ids: Collection[str]) -> list[str]:
         """Delete these runs, and overwrite their text in the file, in its free pages and in its -wal file."""

@@ -1,4 +1,4 @@
-"""The promises of a store about runs that begin on a thread, and about those that wait for a human."""
+"""The promises of a store about runs that begin on a thread, about those that wait for a human, and about ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .support import StoreTests, at_once, begun, deltas, end, numbered, raises, 
 
 
 class BeginContract(StoreTests):
-    """The part of `StoreContract` about `begin` and `withdraw`."""
+    """The part of `StoreContract` about `begin`, `withdraw` and `ids`."""
 
     def test_a_run_begins_only_where_no_other_is_running(self) -> None:
         """Of several runs on a thread one begins. A run that has ended, that waits for a human, that is on another thread,
@@ -101,3 +101,21 @@ class BeginContract(StoreTests):
         assert store.claim("r", "you", 1)
         with raises(RunFenced):
             store.append("me", [row(deltas("r", 1, 4))])
+
+    def test_the_ids_that_begin_alike_are_found(self) -> None:
+        """Sorted, at most as many as asked for, whatever letters they have. A store may lack `ids`."""
+        store = self.open()
+        if not hasattr(store, "ids"):
+            return
+        assert store.ids("", None) == []
+        names = ["r-1", "r-10", "r-100", "r-2", "q", "r", "r-\u00e9", "r-\U0010ffff", "r-\U0010ffffx", "R-1", "r%", "r_1"]
+        for name in names:
+            store.append("me", [row(deltas(name, 1))])
+        other = self.open_again(store)
+        for one in (store, other):
+            for start in ("", "r", "r-", "r-1", "r-10", "r-\U0010ffff", "r%", "r_", "s", "r-1000"):
+                wanted = sorted(name for name in names if name.startswith(start))
+                assert one.ids(start, None) == wanted
+                assert (one.ids(start, 2), one.ids(start, 0)) == (wanted[:2], [])
+        store.delete(["r-10"])
+        assert other.ids("r-1", None) == ["r-1", "r-100"]

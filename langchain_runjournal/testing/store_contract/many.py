@@ -309,6 +309,7 @@ class ManyContract(StoreTests):
             ("withdraw", ("r", "me")),
             ("beat", (owner,)),
             ("owner_of", ("r",)),
+            ("ids", ("r", 1)),
             ("learn", ("graph", ["fact"])),
             ("learned", ("graph",)),
             ("hold", ("t", "me 1", None)),

@@ -6,15 +6,13 @@ fields that `ai` 5.0.59 knows. Whatever else there is to say goes into `data-*` 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ....common import strict_json
-from ....common.text import is_utf8
 from ....events.encoding import encode_text
-from ...frames import Payload
+from ...frames import Payload, encodable
 
 DONE: Final = Payload("[DONE]")
 """The last frame of a stream. No client checks it; proxies do."""
@@ -43,8 +41,7 @@ def line(value: Any) -> str:
     text = strict_json.dumps(value)
     if _REFUSED.search(text):
         text = strict_json.dumps(_harmless(strict_json.plain(value)))
-    # Half of a surrogate pair, which no encoder accepts, is escaped.
-    return text if is_utf8(text) else json.dumps(json.loads(text), separators=(",", ":"))
+    return encodable(text)
 
 
 def _harmless(value: Any) -> Any:

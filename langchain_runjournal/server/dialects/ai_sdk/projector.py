@@ -1,25 +1,24 @@
 """Pure: the AI SDK dialect. The events of a run as UI message stream chunks of one assistant message.
 
-Rule: `TranscriptReader` decides which calls answer the user. A call that counts as an answer at its start streams live. If
-that turns out to be wrong, its parts are withdrawn; if a helper call turns out to be the answer, it is shown then, whole. So
-at the end of the run, the parts that are not withdrawn are the messages that the thread holds of it.
+Rule: `AnswerFold` decides what a page is shown. Chunks cannot be taken back, so what is withdrawn is named: at the end of
+the run, the parts that are not withdrawn are the messages that the thread holds of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....events import DELTA, Event, Run
-from ....messages.cut_answers import marked_as_cut
+from ....events import Event, Run
 from ....messages.marks import mark_in
 from ....messages.message_data import Data
-from ....messages.transcript import TranscriptCall, TranscriptReader
+from ....messages.transcript import TranscriptCall
 from ...frames import Payload
+from ..answer import output_of
+from ..answer_fold import AnswerFold
 from ..protocol import Control
-from .answer import output_of
 from .chunks import DONE, chunk, data
 from .shown import Ids, ShownAnswer, show_output
 
@@ -38,22 +37,13 @@ def question_data(run_id: str, interrupt: Mapping[str, Any]) -> Data:
     return {"runId": run_id, "id": interrupt.get("id"), "value": interrupt.get("value")}
 
 
-class AiSdkProjector:
+class AiSdkProjector(AnswerFold[ShownAnswer]):
     """Turns the events of one run into chunks."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        super().__init__(run)
         self._ids = Ids(run.run_id)
-        self._reader = TranscriptReader(run.run_id, None)
         self._out: list[Payload] = []
-        self._shown: dict[int, ShownAnswer] = {}
-        """By the identity of the call, which the reader keeps."""
-        self._live: set[int] = set()
-        """The calls that stream in the step that is open."""
-        self._before: dict[str, list[str]] = {}
-        """The calls that a call replaces."""
-        self._begun: dict[str, Mapping[str, Any]] = {}
-        """The `tool.start` of the calls that an earlier run has asked for, until they have a result."""
         self._questions: list[tuple[str, Data]] = []
         self._is_open = False
         self._has_step = False
@@ -100,136 +90,31 @@ class AiSdkProjector:
             self._has_step = True
             self._put(chunk("start-step"))
 
-    def _end_step(self, call: TranscriptCall) -> None:
+    def _is_over(self, call: TranscriptCall) -> None:
         """End the step if no other call streams in it: the clients drop open parts at its end."""
-        self._live.discard(id(call))
+        super()._is_over(call)
         if self._has_step and not self._live:
             self._has_step = False
             self._put(chunk("finish-step"))
 
-    # --- events -------------------------------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _read(self, event: Event) -> None:
-        reader = self._reader
-        if event.kind == DELTA:
-            call = reader.call_of(event)
-            if not reader.ended and not call.closed and call.message is None:
-                call.deltas.append(event.bare)
-                if call.role == "answer":
-                    self._stream(call, event.bare)
-            return
-        data = event.data
-        if event.kind == "run.end":
-            self._close_all()
-        reader.read(event)
-        self._decide(data.get("unused", ()))
-        match event.kind:
-            case "llm.start":
-                self._begin(str(event.call_id), data)
-            case "llm.ai.response" if not data.get("late"):
-                self._settle(reader.call_of(event))
-                self._decide(self._before.get(str(event.call_id), ()))
-            case "llm.ai.partial" | "llm.error":
-                self._cut_off(reader.call_of(event))
-            case "tool.start" if not data.get("inside"):
-                self._begun[str(data.get("tool_call_id"))] = data
-            case "llm.tool.result" if not data.get("inside"):
-                self._answer(data["message"])
-            case "task.end":
-                self._end_task(data)
-            case "run.custom":
-                self._show_custom(event)
-            case "run.pause":
-                self._ask(data)
-            case "run.end":
-                self._end(data)
-            case _:
-                pass
+    def _new_answer(self, call: TranscriptCall) -> ShownAnswer:
+        return ShownAnswer(self._ids, self._put, self._open_step)
 
-    def _begin(self, call_id: str, data: Mapping[str, Any]) -> None:
-        before = [one for one in data.get("replaces", ()) if isinstance(one, str)]
-        self._before[call_id] = [*before, *(older for one in before for older in self._before.get(one, ()))]
+    def _give(self, shown: ShownAnswer, given: str, result: Data) -> None:
+        shown.answer(given, output_of(result))
 
-    def _answer_of(self, call: TranscriptCall) -> ShownAnswer:
-        shown = self._shown.get(id(call))
-        if shown is None:
-            shown = self._shown[id(call)] = ShownAnswer(self._ids, self._put, self._open_step)
-        return shown
-
-    def _stream(self, call: TranscriptCall, bare: str | Mapping[str, Any]) -> None:
-        shown = self._answer_of(call)
-        was_empty = shown.is_empty
-        self._live.add(id(call))
-        shown.stream(bare)
-        if was_empty and not shown.is_empty:
-            self._decide(self._before.get(call.call_id, ()))  # its words take the place of those of a failed attempt
-
-    def _cut_off(self, call: TranscriptCall) -> None:
-        shown = self._shown.get(id(call))
-        if shown is not None:
-            shown.cut_off()
-            self._end_step(call)
-
-    def _decide(self, call_ids: Iterable[str]) -> None:
-        for one in call_ids:
-            for call_id in (one, *self._before.get(one, ())):
-                if (call := self._reader.calls.get(call_id)) is not None and (call.message is not None or call.closed):
-                    self._settle(call)
-
-    def _settle(self, call: TranscriptCall) -> None:
-        """Show a call as the transcript has it now, whatever the page has been shown of it."""
-        stands = self._reader.stands(call)
-        shown = self._shown.get(id(call))
-        if not stands:
-            if shown is not None:
-                shown.withdraw()
-        elif call.message is not None and call.message["type"] == "ai":
-            self._show_whole(call, self._answer_of(call))
-        self._end_step(call)
-
-    def _show_whole(self, call: TranscriptCall, shown: ShownAnswer) -> None:
-        message = call.message
-        if message is None or shown.message is message["data"]:
-            return
-        shown.become(message["data"])
-        for given, result in call.results.items():
-            shown.answer(given, output_of(result))
-        fields = marked_as_cut(message["data"], call.cut, self._run.run_id) if call.cut else message["data"]
-        self._note_cut(call, shown, fields)
+    def _give_earlier(self, given: str, begun: Mapping[str, Any] | None, result: Data) -> None:
+        name = (begun or {}).get("name") or result["data"].get("name") or "tool"
+        tool_id = self._ids.tool(given)
+        self._put(chunk("tool-input-available", toolCallId=tool_id, toolName=name, input=(begun or {}).get("args") or {}))
+        show_output(self._put, tool_id, output_of(result))
 
     def _note_cut(self, call: TranscriptCall, shown: ShownAnswer, fields: Mapping[str, Any]) -> None:
         mark = mark_in(fields.get("additional_kwargs"))
         if mark.get("origin") == "partial":
             shown.note_cut(f"{self._run.run_id}:partial:{call.call_id or self._ids.part()}", mark)
-
-    def _answer(self, message: Data) -> None:
-        given = message["data"].get("tool_call_id")
-        call = self._reader.requests.get(given)
-        if call is not None:
-            if (shown := self._shown.get(id(call))) is not None:
-                shown.answer(given, output_of(message))
-        elif given in self._reader.unasked:
-            self._answer_earlier(given, message)
-
-    def _answer_earlier(self, given: str, message: Data) -> None:
-        """Show a call that an earlier run has asked for, with its result: that run waited for a human."""
-        about = self._begun.pop(given, None)
-        name = (about or {}).get("name") or message["data"].get("name") or "tool"
-        tool_id = self._ids.tool(given)
-        self._put(chunk("tool-input-available", toolCallId=tool_id, toolName=name, input=(about or {}).get("args") or {}))
-        show_output(self._put, tool_id, output_of(message))
-
-    def _end_task(self, data: Mapping[str, Any]) -> None:
-        for key in ("kept", "gave", "shown"):
-            self._decide(data.get(key, ()))
-        written = data.get("messages", ())
-        for message in written:
-            if message["type"] == "tool":
-                self._answer(message)
-        if any(message["type"] == "ai" for message in written):
-            for call in self._reader.parts:
-                if call.message is not None:
-                    self._settle(call)
 
     def _show_custom(self, event: Event) -> None:
         value = event.data["value"] if "value" in event.data else {k: event.data.get(k) for k in ("dropped", "size")}
@@ -239,7 +124,6 @@ class AiSdkProjector:
         self._put(data(name, given if isinstance(given, str) else f"{self._run.run_id}:custom:{event.seq}", value))
 
     def _ask(self, about: Mapping[str, Any]) -> None:
-        self._close_all()
         for one in about.get("interrupts", ()):
             part_id = f"{self._run.run_id}:question:{one.get('id') or len(self._questions)}"
             self._questions.append((part_id, question_data(self._run.run_id, one)))
@@ -247,13 +131,8 @@ class AiSdkProjector:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _close_all(self) -> None:
-        for call in [one for one in self._reader.parts if id(one) in self._live]:
-            self._cut_off(call)
-
     def _end(self, about: Mapping[str, Any]) -> None:
-        for call in list(self._reader.parts):
-            self._end_call(call)
+        self._end_calls()
         status = str(about.get("status", "completed"))
         for part_id, question in self._questions if status == "completed" else ():
             self._put(data("question", part_id, {**question, "answered": True}))
@@ -261,20 +140,6 @@ class AiSdkProjector:
             shown.abandon()
         self._has_ended = True
         self._finish(status, {"cause": about["cause"]} if about.get("cause") else {})
-
-    def _end_call(self, call: TranscriptCall) -> None:
-        if call.message is not None:
-            self._settle(call)
-            return
-        found = self._reader.messages_of(call) if self._reader.stands(call) else []
-        shown = self._shown.get(id(call))
-        if found:
-            answer, fields = self._answer_of(call), found[0]["data"]
-            answer.become(fields, asks=False)
-            self._note_cut(call, answer, fields)
-        elif shown is not None:
-            shown.withdraw()
-        self._end_step(call)
 
     def _finish(self, status: str, about: Data) -> None:
         """End the message. A message that never began is not begun only to end."""

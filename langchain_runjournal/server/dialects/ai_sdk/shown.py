@@ -7,13 +7,25 @@ as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ....messages.message_data import Data
 from ...frames import Payload
-from .answer import Flow, Kind, Output, Piece, ToolInput, Words, attachments_of, delta_pieces, tool_inputs, words_of
+from ..answer import (
+    Flow,
+    Kind,
+    Output,
+    Piece,
+    ToolInput,
+    Words,
+    attachments_of,
+    call_pieces,
+    delta_pieces,
+    tool_inputs,
+    words_of,
+)
 from .chunks import RUNJOURNAL, chunk, data, delta
 
 CUT_CALL: Final = "The answer was cut off before this call was complete."
@@ -114,7 +126,7 @@ class ShownAnswer:
             self._say(piece)
         if isinstance(bare, str):
             return
-        for call in _fragments(bare):
+        for call in call_pieces(bare):
             self._ask(call)
 
     def _say(self, piece: Piece) -> None:
@@ -282,17 +294,6 @@ def show_output(put: Callable[[Payload], None], id: str, output: Output) -> None
         put(chunk("tool-output-error", toolCallId=id, errorText=output.error_text))
     else:
         put(chunk("tool-output-available", toolCallId=id, output="" if output.value is None else output.value))
-
-
-def _fragments(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the pieces of tool requests in a delta."""
-    for key in ("args", "json"):
-        if isinstance(delta.get(key), str):
-            yield {"index": delta.get("index"), "args": delta[key]}
-    calls = delta.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, Mapping) and not str(call.get("type")).startswith("server_tool_call"):
-            yield call
 
 
 def _subsequence(wanted: list[Words], shown: list[Words]) -> set[int] | None:

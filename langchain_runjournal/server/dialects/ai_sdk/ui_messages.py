@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ....events import Run, RunStatus
 from ....messages.marks import mark_in
 from ....messages.message_data import Data
-from .answer import Output, attachments_of, file_part, output_of, tool_inputs, words_of
+from ..answer import Output, attachments_of, file_part, output_of, tool_inputs, words_of
 from .projector import message_id
 from .shown import NOT_VALID, partial_data
 

@@ -21,6 +21,11 @@ TUPLE: Final = "messages-tuple"
 PARTIAL: Final = "messages"
 
 
+_LONG: Final = 10_000
+"""How long arguments are repeated as far as they have come: LangChain's parser needs seconds for some that are longer. After
+that, the message is repeated when it is complete."""
+
+
 class _Call:
     """A model call whose words readers get."""
 
@@ -34,6 +39,8 @@ class _Call:
         self.so_far: AIMessageChunk | None = None
         """The message so far, for the mode that repeats it."""
         self.is_introduced = False
+        self.arguments = 0
+        """The characters of the arguments of its tool calls."""
 
 
 class Messages:
@@ -64,9 +71,14 @@ class Messages:
         del self._calls[call_id]
         if event.kind != "llm.ai.response":
             return []
-        if call.has_spoken:
-            return [] if quiet else self._chunk(call, call.chunks.last())
+        if call.has_spoken and quiet:
+            return []
         message = messages_from_dict([event.data["message"]])[0]
+        if call.has_spoken:
+            last = self._chunk(call, call.chunks.last())
+            if self._partial and call.arguments > _LONG:
+                last.append(self._payload("messages/partial", json_line([message_json(message)]), call.namespace))
+            return last
         if message.id is not None:
             self._streamed.add(message.id)
         return [] if quiet else list(self._whole(message, call.metadata, call.namespace))
@@ -93,7 +105,8 @@ class Messages:
         found = []
         if self._tuple and not quiet:
             found.append(self._payload("messages", f"[{json_line(message_json(chunk))},{call.tail}]", call.namespace))
-        if self._partial and chunk.chunk_position != "last":
+        call.arguments += sum(len(one["args"] or "") for one in chunk.tool_call_chunks)
+        if self._partial and chunk.chunk_position != "last" and not (chunk.tool_call_chunks and call.arguments > _LONG):
             introduces = not call.is_introduced
             call.is_introduced = True
             call.so_far = chunk if call.so_far is None else call.so_far + chunk

@@ -157,7 +157,7 @@ class Projector:
     def show(self, event: Event, found: Found = NOTHING) -> list[Payload]:
         """Return the payloads of an event."""
         if event.kind == DELTA:
-            return [*self._messages.event(event), *self._events.event(event)]
+            return [*self._events.event(event), *self._messages.event(event)]
         self._note(event)
         match event.kind:
             case "run.start":
@@ -172,7 +172,7 @@ class Projector:
                 return [*self._cut(found, event.at), *self._values(found.step)]
             case "run.end":
                 return list(self._end(event, found))
-        return [*self._messages.event(event), *self._events.event(event)]
+        return [*self._events.event(event), *self._messages.event(event)]
 
     def _note(self, event: Event) -> None:
         if isinstance(event.bare, str):

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from ....messages.content_blocks import THINKING, received
-from ....messages.message_data import Data
-from ....messages.plain_text import thought_of
-from ....messages.tool_requests import requested, unwrapped
+from ...messages.content_blocks import THINKING, received
+from ...messages.message_data import Data
+from ...messages.plain_text import thought_of
+from ...messages.tool_requests import requested, unwrapped
 
 Kind: TypeAlias = Literal["text", "reasoning"]
 _SPOKEN: Final[Mapping[str, Kind]] = {"text": "text", "thinking": "reasoning", "reasoning": "reasoning"}
@@ -81,6 +81,17 @@ def delta_pieces(delta: str | Mapping[str, Any]) -> Iterator[Piece]:
     for block in delta["blocks"] if isinstance(delta.get("blocks"), list) else ():
         index = block.get("index") if isinstance(block, Mapping) else None
         yield from _block_pieces(block, object() if index is None else index)
+
+
+def call_pieces(delta: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the pieces of tool requests in a delta."""
+    for key in ("args", "json"):
+        if isinstance(delta.get(key), str):
+            yield {"index": delta.get("index"), "args": delta[key]}
+    calls = delta.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, Mapping) and not str(call.get("type")).startswith("server_tool_call"):
+            yield call
 
 
 def words_of(fields: Mapping[str, Any]) -> list[Words]:
