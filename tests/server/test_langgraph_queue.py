@@ -73,6 +73,9 @@ def test_a_run_that_must_not_wait(journal: RunJournal) -> None:
             run_id = await api.run(thread, "yes", multitask_strategy="reject")
             assert await api.over(thread, run_id) == "success"
             assert [one["run_id"] for one in (await api.get(f"/threads/{thread}/runs")).json] == [run_id, running]
+            waiting = await api.run(thread, "later", after_seconds=3600)
+            refused = await api.post(f"/threads/{thread}/runs", body("no", multitask_strategy="reject"))
+            assert (refused.status, refused.json["run_id"]) == (409, waiting)
 
     asyncio.run(main())
 
