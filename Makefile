@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # A command prefix for each test suite: .ci/run sets a time limit here.
 BOUND ?=
 
-.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends ai-sdk-clients ag-ui-clients langgraph-server lint format notebooks bench peers build clean
+.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends ai-sdk-clients ag-ui-clients langgraph-clients langgraph-server lint format notebooks bench peers build clean
 
 # If the caller names an interpreter, use it, and replace an environment that another interpreter created.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -73,6 +73,9 @@ test-frontends:  ## click through the chat example with Streamlit's own test run
 
 ai-sdk-clients: $(READY)  ## the AI SDK's clients, versions 5 to 7, against a server; node and npm are needed
 	CI=true $(BOUND) $(BIN)/python -m pytest -q tests/server/test_ai_sdk_clients.py tests/server/test_ai_sdk_streams.py
+
+langgraph-clients: $(READY)  ## the clients of LangGraph Server against a server, with uvloop and without; node and npm are needed
+	CI=true $(BOUND) $(BIN)/python -m pytest -q tests/server/test_langgraph_clients.py
 
 ag-ui-clients: $(READY)  ## AG-UI's client, before and after version 1.0, against a server; node and npm are needed
 	CI=true $(BOUND) $(BIN)/python -m pytest -q tests/server/test_ag_ui_clients.py

@@ -33,6 +33,7 @@ SECTIONS = (
     "redis",
     "machines",
     "server",
+    "langgraph_api",
 )
 
 

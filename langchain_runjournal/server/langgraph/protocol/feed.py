@@ -26,7 +26,7 @@ from ..stored_steps import StoredSteps
 from .numbers import Start, number_of, span_of, start_behind
 from .projector import MODES, ProtocolProjector
 from .readers import Reader, ThreadReaders
-from .said import Said
+from .said import Namespace, Said
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ class _RunEvents:
         self.run_id = run.run_id
         self.base = base
         self.span = 0
+        self._id = f'{{"type":"event","event_id":{json_line(run.run_id)[:-1]}:'
+        self._heads: dict[tuple[str, Namespace, str | None], str] = {}
+        """By what they have in common: how the JSON of events goes on."""
         self._is_live = not run.ended
         self._is_hidden = is_hidden or graph is None
         if graph is not None:
@@ -165,7 +168,7 @@ class _RunEvents:
             for at, what in enumerate(spoken, 1):
                 number = number_of(self.base, event.seq, at)
                 if asked.shows(what) and (asked.since is None or number > asked.since):
-                    found.append(self._frame(what, number, f"{self.run_id}:{event.seq}.{at}", event.at))
+                    found.append(self._frame(what, number, f"{event.seq}.{at}", event.at))
         return found
 
     async def _say(self, event: Event) -> list[Said]:
@@ -174,10 +177,12 @@ class _RunEvents:
             return self._projector.say(event, NOTHING)
         return self._projector.say(event, await self._steps.find(want, self._projector.last, is_live=self._is_live))
 
-    def _frame(self, what: Said, number: int, event_id: str, at: float) -> Frame:
-        params = {"namespace": list(what.namespace), "timestamp": int(at * _MILLI)}
-        if what.node is not None:
-            params["node"] = what.node
-        about = json_line({"type": "event", "event_id": event_id, "seq": number, "method": what.method, "params": params})
-        # The data is JSON already: it goes in as the last member of `params`.
-        return Frame(str(number), what.method, f'{about[:-2]},"data":{what.data}}}}}')
+    def _frame(self, what: Said, number: int, place: str, at: float) -> Frame:
+        key = what.method, what.namespace, what.node
+        if key not in self._heads:
+            node = {} if what.node is None else {"node": what.node}
+            params = json_line({"namespace": list(what.namespace), **node})
+            self._heads[key] = f'"method":"{what.method}","params":{params[:-1]},"timestamp":'
+        # The data is JSON already: it goes in as the last member.
+        data = f'{self._id}{place}","seq":{number},{self._heads[key]}{int(at * _MILLI)},"data":{what.data}}}}}'
+        return Frame(str(number), what.method, data)

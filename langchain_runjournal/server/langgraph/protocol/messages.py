@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessageChunk, BaseMessage, messages_from_d
 from ....events import DELTA, Event
 from ..modes.chunks import Chunks
 from ..modes.place import graph_namespace
+from ..modes.steps import json_line
 from ..plain import values_json
 from .said import Said, namespace_of, said
 
@@ -23,6 +24,8 @@ _GROWS: Final = {"text": ("text", "text-delta"), "reasoning": ("reasoning", "rea
 _CALL_CHUNKS: Final = {"tool_call_chunk": "tool_call", "server_tool_call_chunk": "server_tool_call"}
 _HEAVY: Final = frozenset({"args", "data", "output", "transcript", "value", "index"})
 _ABOUT: Final = {"provider": "provider", "model": "model", "node": "langgraph_node"}
+_MARK: Final = "\x00"
+"""Stands for words where an event is encoded once for all words. No id has it."""
 _INVALID: Final = "The arguments of the tool call are not complete JSON."
 
 
@@ -69,10 +72,15 @@ class _Message:
         self._places: dict[tuple[str, Any], int] = {}
         """By the type of a block and its place in the content of the provider: its number on the wire."""
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._plain: _TextBlock | None = None
 
     def words(self, text: str) -> Iterator[Said]:
-        """Yield what is said of plain text."""
-        yield from self._grow({"type": "text", "text": text}, None)
+        """Yield what is said of plain text. Nearly all events are of this kind, so only the words are encoded."""
+        if self._plain is None:
+            yield from self._grow({"type": "text", "text": text}, None)
+            self._plain = _TextBlock(self, self._places["text", None])
+        else:
+            yield from self._plain.grow(text)
 
     def delta(self, delta: Mapping[str, Any]) -> Iterator[Said]:
         """Yield what is said of any other delta."""
@@ -88,7 +96,7 @@ class _Message:
             yield from self._begin(message.id)
             for at, block in enumerate(_blocks_of(message)):
                 self._blocks[at] = block
-                yield self._said("content-block-start", index=at, content=_skeleton(block))
+                yield self.said("content-block-start", index=at, content=_skeleton(block))
         finish: dict[str, Any] = {}
         if usage := getattr(message, "usage_metadata", None):
             finish["usage"] = usage
@@ -97,10 +105,13 @@ class _Message:
 
     def finish(self, about: Mapping[str, Any]) -> Iterator[Said]:
         """Yield what finishes the message."""
+        if self._plain is not None:
+            self._blocks[self._plain.at]["text"] += "".join(self._plain.more)
+            self._plain.more.clear()
         if self._has_begun:
             for at, block in self._blocks.items():
-                yield self._said("content-block-finish", index=at, content=_whole(block))
-            yield self._said("message-finish", **about)
+                yield self.said("content-block-finish", index=at, content=_whole(block))
+            yield self.said("message-finish", **about)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -109,7 +120,7 @@ class _Message:
             self._has_begun = True
             self._id = id or self._chunks.id
             start = {"role": "ai", "id": self._id}
-            yield self._said("message-start", **start, **({"metadata": self._about} if self._about else {}))
+            yield self.said("message-start", **start, **({"metadata": self._about} if self._about else {}))
 
     def _grow(self, block: dict[str, Any], place: Any) -> Iterator[Said]:
         yield from self._begin()
@@ -118,17 +129,35 @@ class _Message:
         known = self._blocks.get(at)
         if known is None:
             self._blocks[at] = dict(block)
-            yield self._said("content-block-start", index=at, content=_skeleton(block))
+            yield self.said("content-block-start", index=at, content=_skeleton(block))
         else:
             _add(known, block)
         added = _added(block)
         if added is not None:
-            yield self._said("content-block-delta", index=at, delta=added)
+            yield self.said("content-block-delta", index=at, delta=added)
 
-    def _said(self, event: str, **data: Any) -> Said:
+    def said(self, event: str, **data: Any) -> Said:
+        """Return an event of the message."""
         # Clients tell messages that are said side by side apart by `run_id` (JavaScript) and `message_id` (Python).
         whole = {"event": event, **values_json(data), "run_id": self._call_id, "message_id": self._id}
         return said("messages", self._namespace, whole, node=self._node)
+
+
+class _TextBlock:
+    """The block of plain text of a message, as it grows."""
+
+    def __init__(self, message: _Message, at: int) -> None:
+        self.at = at
+        self.more: list[str] = []
+        """What came behind the first words."""
+        self._like = message.said("content-block-delta", index=at, delta={"type": "text-delta", "text": _MARK})
+        self._head, self._tail = self._like.data.split(json_line(_MARK), 1)
+
+    def grow(self, text: str) -> Iterator[Said]:
+        """Yield what is said of more words."""
+        self.more.append(text)
+        if text:
+            yield self._like._replace(data=f"{self._head}{json_line(text)}{self._tail}")
 
 
 def _blocks_of(message: BaseMessage) -> list[dict[str, Any]]:
