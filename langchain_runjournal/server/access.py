@@ -7,6 +7,7 @@ reconnect. What a client may not see looks like what does not exist.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -25,6 +26,9 @@ Authorize: TypeAlias = "Callable[[Request, Action, str | None], bool | Awaitable
 """Returns whether a request may do that on a thread (None: on no thread). It may raise an `HTTPException` instead."""
 
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+LOCAL_PAGES: Final = ("http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*")
+"""The origins of pages that a server on this machine has delivered."""
+_ANY, _NONE = ".*", "(?!)"
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 
@@ -53,7 +57,7 @@ class Access:
         """Return whether a request comes from a page of ours, or from no page. Browsers name the site of a page in
         Sec-Fetch-Site, older ones in Origin."""
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-        if origin is not None and ("*" in self.origins or origin in self.origins):
+        if origin is not None and re.fullmatch(origin_pattern(self.origins), origin):
             return True
         if site is not None:
             return site in ("same-origin", "none")
@@ -70,6 +74,16 @@ class Access:
             return True
         found = self.authorize(request, action, thread_id)
         return bool(await found if inspect.isawaitable(found) else found)
+
+
+def origin_pattern(origins: Sequence[str]) -> str:
+    """Return the regular expression of some origins. "*" stands for any origin; `:*` at the end of one for any port."""
+    return "|".join(_ANY if one == "*" else _pattern(one) for one in origins) or _NONE
+
+
+def _pattern(origin: str) -> str:
+    base, mark, _ = origin.partition(":*")
+    return re.escape(base) + (r"(?::[0-9]+)?" if mark else "")
 
 
 def _check_is_local(request: Request) -> None:

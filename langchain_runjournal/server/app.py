@@ -19,7 +19,7 @@ from starlette.routing import Route
 from ..common.arguments import options, positive
 from ..errors import InvalidArgument
 from ..journal.run_journal import RunJournal
-from .access import LOCAL, Access, Authorize
+from .access import LOCAL, Access, Authorize, origin_pattern
 from .openapi import document
 from .problems import Problem, problem_of, respond_http
 from .requests import Limits
@@ -104,7 +104,7 @@ def create_app(
     asynchronous, and may raise an `HTTPException`, such as a 401. It is asked at each request, so also at each
     reconnect. Without it, the application serves only its own machine. `hosts`: the names that the `Host` header of a
     request may have; without `authorize`, by default the names of this machine. `cors`: origins whose pages may use the
-    application.
+    application, such as "https://chat.example", or "http://localhost:*" for any port.
 
     `dialects`: "native", "ai-sdk", "ag-ui" and "langgraph"; by default all. `heartbeat`, `write_timeout`, `lease`: the
     seconds between two signs of life, until a reader that does not read is disconnected, and until a connection ends to
@@ -174,7 +174,8 @@ def _application(service: Service, dialects: Collection[str], cors: Sequence[str
 def _cors(origins: Sequence[str]) -> Middleware:
     return Middleware(
         CORSMiddleware,
-        allow_origins=list(origins),
+        allow_origins=["*"] if "*" in origins else [],
+        allow_origin_regex=origin_pattern(origins),
         allow_credentials="*" not in origins,
         allow_methods=["GET", "POST", "PATCH", "DELETE"],
         allow_headers=["*"],

@@ -1,7 +1,7 @@
 """A token for everything: what `runjournal serve` asks for when other machines can reach it.
 
-Programs send it as a bearer token. People open the link with it once; the answer is a cookie that scripts cannot read and
-that other sites cannot use, and the page without the token in its address.
+Programs send it as a bearer token, or in the header X-Api-Key. People open the link with it once; the answer is a cookie
+that scripts cannot read and that other sites cannot use, and the page without the token in its address.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class TokenLogin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._knows(_headers(scope))):
+        is_known = scope["type"] == "http" and (_asks_first(scope) or self._knows(_headers(scope)))
+        if scope["type"] == "lifespan" or is_known:
             given = self._given(scope) if scope["type"] == "http" else None
             await (self._enter(scope) if given is not None else self._app)(scope, receive, send)
         elif scope["type"] == "http":
@@ -55,6 +56,9 @@ class TokenLogin:
     def _knows(self, headers: dict[bytes, bytes]) -> bool:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token):
+            return True
+        # The clients of LangGraph Server have a field for a key, which they send in a header of its own.
+        if hmac.compare_digest(headers.get(b"x-api-key", b"").strip(), self._token):
             return True
         try:
             cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
@@ -89,6 +93,12 @@ class TokenLogin:
             return None
         found = parse_qs(scope["query_string"].decode("latin-1")).get("token")
         return found[0].encode() if found else None
+
+
+def _asks_first(scope: Scope) -> bool:
+    """Return whether a browser asks what the page of another origin may send. It sends no token with that, and only the
+    middleware for CORS answers."""
+    return bool(scope["method"] == "OPTIONS" and b"access-control-request-method" in _headers(scope))
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 
+from .access import LOCAL_PAGES
 from .app import create_app
 from .login import App, TokenLogin
 from .page_routes import page_routes, timeline_of
@@ -28,12 +29,16 @@ def page_app(
     ideas: Sequence[str] = (),
     hint: str = "",
     cancel_after: float | None = None,
+    cors: Sequence[str] = (),
 ) -> App:
     """Return the application. Without a token, it answers this machine only; with one, all clients that know it.
 
-    `cancel_after`: see `create_app`.
+    `cancel_after`, `cors`: see `create_app`. Without a token, pages that another server of this machine has delivered may
+    use it too: so a chat page in development works as it is.
     """
-    api = create_app(graph, journal, authorize=None if token is None else _knows_the_token, cancel_after=cancel_after)
+    origins = cors if token is not None else (*LOCAL_PAGES, *cors)
+    authorize = None if token is None else _knows_the_token
+    api = create_app(graph, journal, authorize=authorize, cancel_after=cancel_after, cors=origins)
     service: Service = api.state.service
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,8 @@ def app(here: Path) -> Iterator[Path]:
         (["served_app:graph", "--checkpointer", "missing/threads.db"], "in a directory that exists"),
         (["served_app:graph", "--checkpointer", "postgresql://nobody@127.0.0.1:1/x"], "a database that can be used"),
         (["--demo", "--token", "short"], "--token must be 8 or more"),
+        (["--demo", "--cors", "chat.example"], "--cors chat.example is not an origin"),
+        (["--demo", "--cors", "https://chat.example/page"], "is not an origin"),
         (["--demo", "--port", "70000"], "--port"),
         (["--demo", "--host", "300.1.1.1"], "does not name an address of this machine"),
     ],
@@ -225,7 +227,9 @@ def test_what_a_killed_server_left_is_settled(app: Path) -> None:
 
 
 @asynccontextmanager
-async def application(token: str | None = None, peer: str = "127.0.0.1", **options: Any) -> AsyncIterator[Any]:
+async def application(
+    token: str | None = None, peer: str = "127.0.0.1", *, cors: Sequence[str] = (), **options: Any
+) -> AsyncIterator[Any]:
     """A client of the application, in this process."""
     from langgraph.checkpoint.memory import InMemorySaver
 
@@ -235,7 +239,7 @@ async def application(token: str | None = None, peer: str = "127.0.0.1", **optio
     demo = graph()
     demo.checkpointer = InMemorySaver()
     async with RunJournal(":memory:") as journal:
-        transport = httpx.ASGITransport(page_app(demo, journal, token=token), client=(peer, 1))
+        transport = httpx.ASGITransport(page_app(demo, journal, token=token, cors=cors), client=(peer, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8000", **options) as client:
             yield client
 
@@ -301,6 +305,44 @@ def test_the_token() -> None:
             assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
             assert (await client.get("/threads")).status_code == 200  # the client keeps the cookie
             assert (await client.get("/?token=other")).status_code == 303  # and the token leaves the address
+
+    asyncio.run(check())
+
+
+def test_a_chat_page_of_this_machine_may_use_it() -> None:
+    """agent-chat-ui in development, as it is; but no page from elsewhere, unless it is named."""
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "x-api-key"}
+
+    async def check() -> None:
+        near, far = {"origin": "http://localhost:3000"}, {"origin": "https://chat.example"}
+        async with application() as client:
+            assert (await client.options("/langgraph/threads", headers={**asked, **near})).status_code == 200
+            made = await client.post("/langgraph/threads", json={}, headers={**near, "sec-fetch-site": "same-site"})
+            assert (made.status_code, made.headers["access-control-allow-origin"]) == (200, near["origin"])
+            assert (await client.options("/langgraph/threads", headers={**asked, **far})).status_code == 400
+            assert (await client.post("/langgraph/threads", json={}, headers=far)).status_code == 403
+        async with application(cors=["https://chat.example"]) as client:
+            assert (await client.post("/langgraph/threads", json={}, headers=far)).status_code == 200
+
+    asyncio.run(check())
+
+
+def test_a_page_of_another_origin_gives_the_token_as_its_key() -> None:
+    """In the header that the clients of LangGraph Server have for it; the browser's question before needs no token."""
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "x-api-key"}
+
+    async def check() -> None:
+        far = {"origin": "https://chat.example"}
+        async with application("open-sesame", peer="192.0.2.7", cors=["https://chat.example"]) as client:
+            assert (await client.options("/langgraph/threads", headers={**asked, **far})).status_code == 200
+            key = {**far, "x-api-key": "open-sesame"}
+            assert (await client.post("/langgraph/threads", json={}, headers=key)).status_code == 200
+            wrong = {**far, "x-api-key": "wrong"}
+            assert (await client.post("/langgraph/threads", json={}, headers=wrong)).status_code == 401
+            assert (await client.options("/langgraph/threads", headers=far)).status_code == 401
+        async with application("open-sesame") as client:
+            near = {"origin": "http://localhost:3000", "x-api-key": "open-sesame"}
+            assert (await client.post("/langgraph/threads", json={}, headers=near)).status_code == 403
 
     asyncio.run(check())
 

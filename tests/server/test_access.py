@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal.server.access import origin_pattern
 from tests.support.asgi import Reader, datas, fetch
 from tests.support.served import Served, says
 
@@ -105,6 +107,28 @@ def test_other_origins_that_the_program_names(journal: RunJournal) -> None:
         assert (await status(served, "/threads/t/runs", "OPTIONS", {**theirs, **asked})).status == 400
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "is_allowed"),
+    [
+        (["https://ours.example"], "https://ours.example", True),
+        (["https://ours.example"], "https://oursXexample", False),
+        (["https://ours.example"], "https://ours.example.evil.example", False),
+        (["https://ours.example"], "https://ours.example:8000", False),
+        (["http://localhost:*"], "http://localhost:3000", True),
+        (["http://localhost:*"], "http://localhost", True),
+        (["http://localhost:*"], "https://localhost:3000", False),
+        (["http://localhost:*"], "http://localhost:3000.evil.example", False),
+        (["http://localhost:*"], "http://localhost.evil.example", False),
+        (["http://[::1]:*"], "http://[::1]:3000", True),
+        (["*"], "https://any.example", True),
+        ([], "https://any.example", False),
+        (["https://one.example", "https://two.example"], "https://two.example", True),
+    ],
+)
+def test_an_origin_is_allowed_as_a_whole(origins: list[str], origin: str, is_allowed: bool) -> None:
+    assert (re.fullmatch(origin_pattern(origins), origin) is not None) is is_allowed
 
 
 def test_each_request_is_asked_about(journal: RunJournal) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 import signal
 import socket
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any, Final
@@ -36,6 +37,7 @@ Ctrl-C stops the running answers, keeps what they said, and ends the server.
 _DEMO: Final = "langchain_runjournal.demo.chat:graph"
 _GRACE: Final = 3
 """Seconds that open responses get when the server ends."""
+_ORIGIN: Final = re.compile(r"\*|https?://[^/?#\s]+")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -59,6 +61,12 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
     metavar="SECONDS",
     help="Stop a run that a client of LangGraph Server began, if it has no reader for so long. Default: never.",
 )
+@click.option(
+    "--cors",
+    multiple=True,
+    metavar="ORIGIN",
+    help="An origin whose pages may use the server too. Without a token, those of this machine may.",
+)
 @click.option("--open", is_flag=True, help="Open the page in the browser.")
 @common
 @click.pass_obj
@@ -71,6 +79,7 @@ def serve(
     port: int,
     token: str | None,
     cancel_after: float | None,
+    cors: tuple[str, ...],
     open: bool,
 ) -> int:
     """Serve a graph over HTTP, with a chat page: answers survive closed tabs, restarts and crashes."""
@@ -81,10 +90,14 @@ def serve(
         )
     if token is not None and (len(token) < 8 or not token.isascii() or not token.isprintable()):
         raise click.UsageError("--token must be 8 or more printable ASCII characters.")
+    for origin in cors:
+        if not _ORIGIN.fullmatch(origin):
+            raise click.UsageError(f"--cors {origin} is not an origin. Give one as https://chat.example, without a path.")
     if token is None and not _is_loopback(host):
         token = secrets.token_urlsafe(24)
     listener = _listener(host, port)
-    server = _Server(settings, _DEMO if demo else str(graph), checkpointer, token, cancel_after, is_demo=demo)
+    about = {"token": token, "cancel_after": cancel_after, "cors": cors}
+    server = _Server(settings, _DEMO if demo else str(graph), checkpointer, about, is_demo=demo)
     with listener:
         try:
             asyncio.run(server.run(listener, host, opens=open))
@@ -137,16 +150,15 @@ class _Server:
         settings: Settings,
         graph: str,
         checkpointer: str | None,
-        token: str | None,
-        cancel_after: float | None,
+        about: Mapping[str, Any],
         *,
         is_demo: bool,
     ) -> None:
+        """`about`: for `page_app`."""
         self._settings = settings
         self._graph = graph
         self._checkpointer = checkpointer
-        self._token = token
-        self._cancel_after = cancel_after
+        self._about = about
         self._is_demo = is_demo
 
     async def run(self, listener: socket.socket, host: str, *, opens: bool) -> None:
@@ -187,14 +199,13 @@ class _Server:
             from ...demo.chat import HINT, IDEAS
 
             ideas, hint = IDEAS, HINT
-        about: Any = {"token": self._token, "ideas": ideas, "hint": hint, "cancel_after": self._cancel_after}
-        return page_app(served.graph, served.journal, **about)
+        return page_app(served.graph, served.journal, ideas=ideas, hint=hint, **self._about)
 
     def _announce(self, listener: socket.socket, host: str, served: Any, opens: bool) -> None:
         port = listener.getsockname()[1]
         shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104 - as the user asked
         shown = f"[{shown}]" if ":" in shown else shown
-        address = f"http://{shown}:{port}/" + (f"?token={self._token}" if self._token else "")
+        address = f"http://{shown}:{port}/" + (f"?token={token}" if (token := self._about["token"]) else "")
         output = self._settings.output
         output.say(f"runjournal: {address}", "bold")
         output.note(f"the threads are in {served.checkpointer}. Ctrl-C ends the server")
