@@ -15,8 +15,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal.events import Event, Run, RunStatus
 from langchain_runjournal.journal.core import core_of
 from langchain_runjournal.server.frames import Frame
+from langchain_runjournal.server.langgraph.feed import begun_by
 from langchain_runjournal.server.langgraph.stored_steps import StepCache
 from langchain_runjournal.server.langgraph.stream import final_values
 from tests.support.agents import PlainText, words
@@ -544,3 +546,12 @@ def test_all_modes_are_known() -> None:
     from langchain_runjournal.server.langgraph.modes import projector
 
     assert set(projector.ALL) == set(ALL)
+
+
+def test_a_run_that_was_read_before_its_first_event_is_shown_alike() -> None:
+    """The row of a run is there a moment before the event that begins it, and lacks most of its metadata."""
+    first = Event(run_id="r", kind="run.start", seq=1, data={"thread_id": "t", "name": "agent", "metadata": {"lc": 1}})
+    early = Run(run_id="r", thread_id="t", metadata={"runjournal_graph": "agent"})
+    assert begun_by(early, first).metadata == {"lc": 1}
+    later = Run(run_id="r", thread_id="t", metadata={"lc": 1}, last_seq=7, status=RunStatus.COMPLETED)
+    assert begun_by(later, first) is later

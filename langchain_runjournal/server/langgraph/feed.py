@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...errors import RunNotFound
 from ...events import DELTA, Event, Run
+from ...events.run_state import advance
 from ...journal.follow_pages import afollow_pages
 from ..cursor import Place
 from ..feed import Batch, Direct, OwnerWatch, portions
@@ -119,18 +120,22 @@ class RunStream:
 
     async def _frames(self, run: Run) -> AsyncGenerator[Batch, None]:
         run, place = await place_of(self._journal, run, self._cursor)
-        frames = _Frames(self._journal, self._graph, self._request, run, place, self._modes)
+        frames: _Frames | None = None
         async with aclosing(afollow_pages(self._journal, run.run_id, 0, self._tick)) as pages:
             async for events in pages:
+                if not events:
+                    yield ()
+                    await self._look_for_owner(run.run_id)
+                    continue
+                if frames is None:
+                    run = begun_by(run, events[0])
+                    frames = _Frames(self._journal, self._graph, self._request, run, place, self._modes)
                 for portion in portions(events):
                     for begin in range(0, len(portion), _PORTION):
                         if found := await frames.of(portion[begin : begin + _PORTION]):
                             yield found
                         if frames.is_over:
                             return
-                if not events:
-                    yield ()
-                    await self._look_for_owner(run.run_id)
 
     async def _look_for_owner(self, run_id: str) -> None:
         """Look whether the owner of the run is dead. Say so again with each second look: a recovery may have failed."""
@@ -195,6 +200,11 @@ class _Frames:
             for at, payload in enumerate(payloads, 1)
             if at > has and (self._shown is None or payload.mode in self._shown or payload.mode == "error")
         ]
+
+
+def begun_by(run: Run, first: Event) -> Run:
+    """Return a run as its first event has begun it. A run that has only just begun may have been read before that."""
+    return advance(run, first) if first.kind == "run.start" and run.last_seq < first.seq else run
 
 
 def view_of(graph: Graph, request: StreamRequest, run: Run, modes: Collection[str]) -> Request:

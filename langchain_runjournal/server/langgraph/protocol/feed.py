@@ -15,7 +15,7 @@ from ....journal.core import core_of
 from ....journal.follow_pages import afollow_thread_pages
 from ...feed import Batch, Direct, OwnerWatch, portions
 from ...frames import Frame
-from ..feed import view_of
+from ..feed import begun_by, view_of
 from ..modes.order import Order
 from ..modes.projector import NOTHING
 from ..modes.steps import json_line
@@ -76,7 +76,7 @@ class ThreadStream:
                     if self._run is None or events[0].run_id != self._run.run_id:
                         if self._run is not None:
                             base = self._run.base + await self._span(self._run.run_id)
-                        self._run = await self._enter(events[0].run_id, base)
+                        self._run = await self._enter(events[0], base)
                     async for batch in self._of(self._run, events, reader):
                         yield batch
         finally:
@@ -111,12 +111,13 @@ class ThreadStream:
         except RunNotFound:  # deleted meanwhile
             return 0 if self._run is None else self._run.span
 
-    async def _enter(self, run_id: str, base: int) -> _RunEvents:
+    async def _enter(self, first: Event, base: int) -> _RunEvents:
+        run_id = first.run_id
         self._owner = OwnerWatch(self._journal, self._service.timing.heartbeat)
         try:
-            run = await self._journal.arun(run_id)
+            run = begun_by(await self._journal.arun(run_id), first)
         except RunNotFound:
-            run = Run(run_id=run_id, thread_id=self._thread_id)
+            run = begun_by(Run(run_id=run_id, thread_id=self._thread_id), first)
         stored = await core_of(self._journal).off_loop(partial(self._records.request, run_id))
         request = request_of(self._service, run) if stored is None else stored
         is_hidden = stored is not None and stored.rolled_back is not None
