@@ -362,7 +362,7 @@ def test_a_message_that_waits_for_a_settler_that_dies(journals: Journals, monkey
 def test_a_message_begins_only_when_what_it_waits_for_is_settled(
     journals: Journals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A message waits as long as another living process settles, and the log names that process once."""
+    """A message waits as long as another living process settles, and the log names that process once for each run."""
     monkeypatch.setattr("langchain_runjournal.settle.schedule._SETTLING", 0.01)
     leave(journals, "old", "new")
     asked, saver, gate = model(words("fine")), Saver(), Gate()
@@ -380,9 +380,11 @@ def test_a_message_begins_only_when_what_it_waits_for_is_settled(
         assert set(outcomes(recovery.result(PATIENCE)).values()) <= {"settled", "held"}
         message.result(PATIENCE)
     assert shown(asked.seen[0]) == [*words_of("old", "new"), "U next"]
-    [warning] = [one for one in warnings_of(caplog) if "waits for journal" in one]
+    warning, *later = [one for one in warnings_of(caplog) if "waits for journal" in one]
     assert settler.owner_id in warning
     assert "run old" in warning
+    # Where the store takes longer than the 10 ms of this test, the message waits for the other run as well.
+    assert ["run new" in one for one in later] in ([], [True])
 
 
 def test_a_recovery_beside_a_message_that_waits(journals: Journals) -> None:
