@@ -220,7 +220,7 @@ async def stop(journal: RunJournal, number: int) -> None:
         if event.kind == "llm.ai.delta":
             break
     run = await journal.astop(runs[0].run_id, wait=True, timeout=PATIENCE)
-    assert facts(run) == ("interrupted", "stop", True)
+    assert facts(run) == ("interrupted", "stop", True), run
 
 
 async def work(home: Path, worker: int) -> None:
