@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .settle.record_partial import arecord_partial_ai_message, record_partial_ai_message
     from .settle.saver import JournalSaver
     from .settle.settler import Settlement
+    from .traces.handler import TraceEndingHandler
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "RunStatus",
     "Settlement",
     "SpoolReport",
+    "TraceEndingHandler",
     "__version__",
     "arecord_partial_ai_message",
     "attach",
@@ -64,6 +66,7 @@ _LATER = {
     "RunHandle": "runs.start",
     "Settlement": "settle.settler",
     "ToolPairGuard": "guard",
+    "TraceEndingHandler": "traces.handler",
     "arecord_partial_ai_message": "settle.record_partial",
     "attach": "settle.attach",
     "record_partial_ai_message": "settle.record_partial",

@@ -25,6 +25,7 @@ from ..errors import InvalidArgument, NotAttachable
 from ..journal.core import core_of
 from ..journal.run_journal import RunJournal
 from ..messages.answers import Answers
+from ..traces.handler import TraceEndingHandler
 from .attached_graph import attachments_of, with_attachments
 from .attachment import Attachment, Settle
 from .failures import log_failure
@@ -49,6 +50,7 @@ def attach(
     answers: Answers | None = None,
     refuse_cut_calls: bool = True,
     wait_for_owner: float | None = None,
+    traces: bool = False,
 ) -> _G:
     """Return a copy of a compiled graph that journals its runs and leaves each thread valid after every ending.
 
@@ -76,6 +78,9 @@ def attach(
     machine that may be dead; by default the lease of that process and the time of one heartbeat, after which this is certain
     (see docs/settling.md, Owners on other machines).
 
+    `traces`: end the calls that were cut off in the tracers of the run (LangSmith, Langfuse, OpenInference, OpenLLMetry), which
+    would keep them open for ever; see `TraceEndingHandler` and docs/traces.md.
+
     The checkpointer that counts is the one that LangGraph uses when a run begins. Set it on the attached graph when you have
     it, pass it in a config, or let a server copy the graph with its own. A journal distinguishes graphs by their nodes and
     channels, and by their names where they have one of their own. Give each graph a `name`, so that the journal recognises
@@ -87,11 +92,15 @@ def attach(
     if not isinstance(refuse_cut_calls, bool):
         raise InvalidArgument(name="refuse_cut_calls", expected="True or False", value=refuse_cut_calls)
     handler.refuses_cut = refuse_cut_calls
+    if not isinstance(traces, bool):
+        raise InvalidArgument(name="traces", expected="True or False", value=traces)
     if wait_for_owner is not None:
         wait_for_owner = seconds("wait_for_owner", wait_for_owner)
     keeps_messages = hasattr(graph, "builder") and MessagesChannel(graph).channel is not None
     get_to_know(graph, journal, answers, keeps_messages=keeps_messages)
     mine = Attachment(graph, journal, handler, settle, wait_for_owner)
+    if traces:
+        mine.handlers.append(TraceEndingHandler(journal))
     mine.settling += [_SyncSettlementHandler(mine), _AsyncSettlementHandler(mine)]
     # A graph that is attached twice to one journal would record and settle each run twice.
     others = [one for one in attachments_of(graph) if one.journal is not journal]

@@ -22,15 +22,17 @@ MAY_IMPORT = {
     "journal": ALWAYS | {"stores", "messages", "redact"},
     "guard": ALWAYS | {"journal", "messages"},
     "capture": ALWAYS | {"journal", "messages", "guard"},
-    "settle": ALWAYS | {"capture", "guard", "journal", "messages"},
+    "traces": ALWAYS | {"capture", "journal", "messages"},
+    "settle": ALWAYS | {"traces", "capture", "guard", "journal", "messages"},
+    "otel": ALWAYS,
     "runs": ALWAYS | {"settle", "capture", "journal", "messages"},
     "server": ALWAYS | {"runs", "settle", "capture", "journal", "messages", "stores", "view"},
     "timeline": ALWAYS | {"messages"},
     "view": ALWAYS | {"timeline", "messages"},
-    "cli": ALWAYS | {"view", "timeline", "journal", "messages", "stores", "server", "front"},
+    "cli": ALWAYS | {"view", "timeline", "otel", "journal", "messages", "stores", "server", "front"},
     "testing": ALWAYS | {"stores", "guard"},
     "demo": ALWAYS | {"front", "view", "guard", "testing"},
-    "front": ALWAYS | {"messages", "journal", "guard", "capture", "settle", "runs", "cli"},
+    "front": ALWAYS | {"messages", "journal", "guard", "capture", "traces", "settle", "runs", "cli"},
 }
 """The table of docs/design.md: what each room may import, in functions and for types included."""
 DOORS = {
@@ -68,6 +70,7 @@ PURE = {
     "journal.follow_plan",
     "journal.thread_follow_plan",
     "journal.spool_format",
+    "otel.spans",
     "server.cursor",
     "server.dialects",
     "server.dialects.ag_ui",
