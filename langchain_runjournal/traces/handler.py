@@ -104,7 +104,7 @@ class TraceEndingHandler(Shared, BaseCallbackHandler):
                 parent.below[key_of(run_id)] = call
         if parent is None and type != "chain" and task is not None:
             # Nothing around the call reports that it was cut off.
-            task.add_done_callback(lambda _: self._task_done(call))
+            task.add_done_callback(lambda _: self._task_done(call, None))
         return call
 
     # --- tokens -------------------------------------------------------------------------------------------------------
@@ -182,7 +182,17 @@ class TraceEndingHandler(Shared, BaseCallbackHandler):
         with self._lock:
             calls = [one for one in chain.inside() if one.task is not None and is_over(one)]
         for call in calls:
-            self._end_in(call, [one for one in call.tracers if wanted(one)], cause)
+            if call.type == "chain" and not call.task.done():
+                self._wait_for(call, cause)  # LangChain still reports its end, unless its task is cut off before that
+            else:
+                self._end_in(call, [one for one in call.tracers if wanted(one)], cause)
+
+    def _wait_for(self, chain: OpenCall, cause: str | None) -> None:
+        """End a chain when its task is done, if LangChain has not reported its end by then."""
+        if chain.root.run_id == chain.run_id or chain.is_awaited:
+            return
+        chain.is_awaited = True
+        chain.task.add_done_callback(lambda _: self._task_done(chain, cause))
 
     def _end_in(self, call: OpenCall, tracers: list[BaseCallbackHandler], cause: str | None) -> None:
         call.tracers = [one for one in call.tracers if one not in tracers]
@@ -197,10 +207,10 @@ class TraceEndingHandler(Shared, BaseCallbackHandler):
             handle_event(tracers, "on_chain_end", "ignore_chain", {"runjournal": standing(cause)}, **about)
 
     @_only_logs
-    def _task_done(self, call: OpenCall) -> None:
+    def _task_done(self, call: OpenCall, cause: str | None) -> None:
         if self._open.get(key_of(call.run_id)) is call:
             asked = self.journal.stop_requested(str(call.run_id)) or current_cause() or "stop"
-            self._end_in(call, call.tracers, asked)
+            self._end_in(call, call.tracers, cause or asked)
             self._forget(call.run_id)
 
     def _forget(self, run_id: UUID, *, keep: bool = False) -> None:
@@ -215,6 +225,8 @@ class TraceEndingHandler(Shared, BaseCallbackHandler):
                 if keep and call.parent is not None:
                     one.parent = call.parent
                     call.parent.below[key] = one
+                elif one.is_awaited:
+                    one.parent = None
                 else:
                     self._forget(one.run_id)
 

@@ -43,6 +43,8 @@ class OpenCall:
     tags: list[str] | None = None
     tool: Data = field(default_factory=dict)
     deltas: list[Any] = field(default_factory=list)
+    is_awaited: bool = False
+    """Whether the handler ends it when its task is done."""
     below: dict[int, OpenCall] = field(default_factory=dict)
 
     @property
@@ -86,13 +88,15 @@ def cut_answer(call: OpenCall, cause: str | None) -> LLMResult:
     reason = cause or "interrupted"
     found = partial_message(Streamed(_of_chunks(call.deltas), call_id), reason=reason, run_id=run_id, call_id=call_id)
     loaded = load(run_id, [found]) if found is not None else []
-    mark = {MARK: partial_mark(reason, run_id, call_id, None)}
-    told = loaded[0] if loaded else AIMessage("", id=f"lc_run--{call_id}", additional_kwargs=mark)
+    told = loaded[0] if loaded else AIMessage("", id=f"lc_run--{call_id}")
+    mark = told.additional_kwargs.get(MARK) or partial_mark(reason, run_id, call_id, None)
+    told.additional_kwargs = {**told.additional_kwargs, MARK: {**mark, **standing(cause)}}
     told.response_metadata = {**told.response_metadata, "finish_reason": "interrupted"}
     usage = [fields["usage_metadata"] for fields in call.deltas if isinstance(fields, Mapping) and fields["usage_metadata"]]
     if usage and isinstance(told, AIMessage):
         told.usage_metadata = usage[-1]
-    about = {"finish_reason": "interrupted", **standing(cause)}
+    # The one field that every tracer keeps: OpenLLMetry keeps nothing else of this.
+    about = {"finish_reason": f"interrupted: {cause}" if cause else "interrupted", **standing(cause)}
     generation = ChatGeneration(message=told, generation_info=about)
     return LLMResult(generations=[[generation]], llm_output={"runjournal": standing(cause)})
 
