@@ -163,9 +163,8 @@ class TraceEndingHandler(Shared, BaseCallbackHandler):
         asked = self.journal.stop_requested(str(chain.root.run_id)) or current_cause()
         is_cut = error is not None and is_abort(error)
         if chain.parent is not None:
-            if is_cut:
-                # Only the root knows a cause that nobody has given. These tracers cannot wait for it.
-                self._end(chain, lambda call: True, asked, ends_children)
+            # Only the root knows a cause that nobody has given, but these tracers cannot wait for it.
+            self._end(chain, lambda call: is_cut or call.task.done(), asked, ends_children)
             self._forget(run_id, keep=True)
             return
         cause = ending(error, asked).get("cause") if error is not None else None

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "capture": ALWAYS | {"journal", "messages", "guard"},
     "traces": ALWAYS | {"capture", "journal", "messages"},
     "settle": ALWAYS | {"traces", "capture", "guard", "journal", "messages"},
-    "otel": ALWAYS,
+    "otel": ALWAYS | {"journal", "messages"},
     "runs": ALWAYS | {"settle", "capture", "journal", "messages"},
     "server": ALWAYS | {"runs", "settle", "capture", "journal", "messages", "stores", "view"},
     "timeline": ALWAYS | {"messages"},
@@ -70,6 +70,7 @@ PURE = {
     "journal.follow_plan",
     "journal.thread_follow_plan",
     "journal.spool_format",
+    "otel.otlp_json",
     "otel.spans",
     "server.cursor",
     "server.dialects",
@@ -241,7 +242,7 @@ def test_no_room_touches_what_another_room_keeps_to_itself() -> None:
 
 
 IMPORTED = re.compile(r"from langchain_runjournal(?:\.([a-z_.]+))? import ([A-Za-z_, ]+)")
-PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "redact", "server", "view", "testing"}
+PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "otel", "redact", "server", "view", "testing"}
 
 
 def test_readme_docs_and_examples_import_what_is_public() -> None:
