@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # A command prefix for each test suite: .ci/run sets a time limit here.
 BOUND ?=
 
-.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends ai-sdk-clients ag-ui-clients langgraph-clients langgraph-server lint format notebooks bench peers build clean
+.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends test-traces ai-sdk-clients ag-ui-clients langgraph-clients langgraph-server lint format notebooks bench peers build clean
 
 # If the caller names an interpreter, use it, and replace an environment that another interpreter created.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -71,6 +71,12 @@ test-frontends:  ## click through the chat example with Streamlit's own test run
 	$(VENV)-frontends/bin/python -m pip install --quiet --editable . --group frontends
 	$(BOUND) $(VENV)-frontends/bin/python -m pytest -q tests/journeys/test_streamlit.py
 
+test-traces:  ## the tracers of LangSmith, Langfuse, OpenInference and OpenLLMetry, and the OpenTelemetry SDK, on cut-off calls
+	$(PYTHON) -m venv $(VENV)-traces
+	$(VENV)-traces/bin/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.5"
+	$(VENV)-traces/bin/uv pip install --quiet --python $(VENV)-traces/bin/python --editable '.[cli,otel]' --group traces
+	CI=true $(BOUND) $(VENV)-traces/bin/python -m pytest -q tests/traces tests/otel
+
 ai-sdk-clients: $(READY)  ## the AI SDK's clients, versions 5 to 7, against a server; node and npm are needed
 	CI=true $(BOUND) $(BIN)/python -m pytest -q tests/server/test_ai_sdk_clients.py tests/server/test_ai_sdk_streams.py
 
@@ -109,4 +115,4 @@ build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends $(VENV)-langgraph-server .clients .peers dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends $(VENV)-traces $(VENV)-langgraph-server .clients .peers dist build .mypy_cache .pytest_cache .ruff_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import ExtraMissing, InvalidArgument
@@ -12,8 +12,15 @@ from ..journal.run_journal import RunJournal
 from .otlp_json import SCOPE
 from .spans import Span, SpanReader
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
+
+class SpanExporter(Protocol):
+    """An exporter of `opentelemetry-sdk`."""
+
+    def export(self, spans: Any) -> Any:
+        """Send spans, and return a result that is named SUCCESS or FAILURE."""
+
+    def shutdown(self) -> None:
+        """Close the exporter."""
 
 
 def export_run(

@@ -207,7 +207,15 @@ class SpanReader:
         return self._root.data.get("thread_id") if self._root is not None else None
 
     def _made(
-        self, id: str, parent: str | None, name: str, kind: SpanKind, began: float, ended: float, about: Data, error: str | None
+        self,
+        id: str,
+        parent: str | None,
+        name: str,
+        kind: SpanKind,
+        began: float,
+        ended: float,
+        about: Data,
+        error: str | None,
     ) -> Span:
         if error is not None:
             about["error.type"] = error.partition(":")[0]

@@ -100,7 +100,7 @@ def attach(
     get_to_know(graph, journal, answers, keeps_messages=keeps_messages)
     mine = Attachment(graph, journal, handler, settle, wait_for_owner)
     if traces:
-        mine.handlers.append(TraceEndingHandler(journal))
+        mine.recording.append(TraceEndingHandler(journal))
     mine.settling += [_SyncSettlementHandler(mine), _AsyncSettlementHandler(mine)]
     # A graph that is attached twice to one journal would record and settle each run twice.
     others = [one for one in attachments_of(graph) if one.journal is not journal]

@@ -73,7 +73,7 @@ def _with_handlers(graph: Any, given: Any, merged: Any) -> Any:
     coroutine for each of these at every token. Only a callback manager can say so.
     """
     attachments = attachments_of(graph)
-    recording = [one.handler for one in attachments]
+    recording = [handler for one in attachments for handler in one.recording]
     settling = [handler for one in attachments for handler in one.settling]
     if isinstance(given, BaseCallbackManager):
         manager = given.copy()

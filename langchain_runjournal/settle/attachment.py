@@ -47,9 +47,11 @@ class Attachment(Shared):
         self.mode = mode
         self.wait_for_owner = wait_for_owner
         """The seconds that a new message waits for the heartbeats of an owner on another machine (see `attach`)."""
+        self.recording: list[BaseCallbackHandler] = [handler]
+        """The callback handlers that the calls inside of the run inherit."""
         self.settling: list[BaseCallbackHandler] = []
-        """The callback handlers that settle. A call of the graph gets them and `handler`, and the calls inside of the run
-        inherit only `handler`."""
+        """The callback handlers that settle. A call of the graph gets them too, and the calls inside of the run do not inherit
+        them."""
         self.identities = {identity(graph)}
         """The identities of the graph and its copies: a server gives copies names of its own."""
         settlements_of(journal).attachments.add(self)

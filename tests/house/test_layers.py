@@ -242,7 +242,20 @@ def test_no_room_touches_what_another_room_keeps_to_itself() -> None:
 
 
 IMPORTED = re.compile(r"from langchain_runjournal(?:\.([a-z_.]+))? import ([A-Za-z_, ]+)")
-PUBLIC = {"", "errors", "events", "stores", "stores.memory", "stores.sqlite", "guard", "otel", "redact", "server", "view", "testing"}
+PUBLIC = {
+    "",
+    "errors",
+    "events",
+    "stores",
+    "stores.memory",
+    "stores.sqlite",
+    "guard",
+    "otel",
+    "redact",
+    "server",
+    "view",
+    "testing",
+}
 
 
 def test_readme_docs_and_examples_import_what_is_public() -> None:

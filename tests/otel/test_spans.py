@@ -99,9 +99,7 @@ def test_content_is_asked_for() -> None:
     spans = by_name(spans_of(RUN, EVENTS, content=True))
     assert all(text in otlp_lines(spans.values()) for text in TEXTS)
     said = json.loads(str(spans["chat m m2"].attributes["gen_ai.output.messages"]))
-    assert said == [
-        {"role": "assistant", "parts": [{"type": "text", "content": TEXTS[2]}], "finish_reason": "interrupted"}
-    ]
+    assert said == [{"role": "assistant", "parts": [{"type": "text", "content": TEXTS[2]}], "finish_reason": "interrupted"}]
 
 
 @pytest.mark.parametrize("ends", range(1, len(EVENTS) + 1))

@@ -100,7 +100,11 @@ def test_langfuse(place: Place, cut: Cut, exporter: Any) -> None:
 
     key = f"pk-{place}-{cut}".replace(" ", "-")
     client = langfuse.Langfuse(
-        public_key=key, secret_key="sk", base_url="http://127.0.0.1:1", span_exporter=exporter, tracer_provider=TracerProvider()
+        public_key=key,
+        secret_key="sk",
+        base_url="http://127.0.0.1:1",
+        span_exporter=exporter,
+        tracer_provider=TracerProvider(),
     )
     asyncio.run(cut_run(place, cut, [CallbackHandler(public_key=key)]))
     client.flush()
