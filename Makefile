@@ -75,7 +75,7 @@ test-traces:  ## the tracers of LangSmith, Langfuse, OpenInference and OpenLLMet
 	$(PYTHON) -m venv $(VENV)-traces
 	$(VENV)-traces/bin/python -m pip install --quiet --upgrade "pip>=25.1" "uv>=0.5"
 	$(VENV)-traces/bin/uv pip install --quiet --python $(VENV)-traces/bin/python --editable '.[cli,otel]' --group traces
-	CI=true $(BOUND) $(VENV)-traces/bin/python -m pytest -q tests/traces tests/otel
+	CI=true RUNJOURNAL_TEST_TRACES=1 $(BOUND) $(VENV)-traces/bin/python -m pytest -q tests/traces tests/otel
 
 ai-sdk-clients: $(READY)  ## the AI SDK's clients, versions 5 to 7, against a server; node and npm are needed
 	CI=true $(BOUND) $(BIN)/python -m pytest -q tests/server/test_ai_sdk_clients.py tests/server/test_ai_sdk_streams.py

@@ -97,8 +97,8 @@ class SpanReader:
         return []
 
     def finish(self, end: Event | None = None) -> list[Span]:
-        """Return the spans that have no end: those of open calls, and that of the run. A run that has not ended is shown up to
-        its last event."""
+        """Return the spans that have no end: those of open calls, and that of the run. A run that has not ended is shown up
+        to its last event."""
         if self._root is None or self._is_over:
             return []
         self._is_over = True
@@ -233,7 +233,7 @@ class SpanReader:
 
 
 def spans_of(run_id: str, events: Iterable[Event], *, content: bool = False) -> list[Span]:
-    """Return the spans of a run, in the order in which they ended; the run itself comes last. `content` as in `SpanReader`."""
+    """Return the spans of a run, in the order in which they ended, the run itself last. `content` as in `SpanReader`."""
     reader = SpanReader(run_id, content=content)
     found = [span for event in events for span in reader.read(event)]
     return [*found, *reader.finish()]
@@ -249,8 +249,10 @@ def _said(message: Mapping[str, Any], finish: str | None) -> Data:
     parts: list[Data] = []
     if text := text_of(fields.get("content")):
         parts.append({"type": "text", "content": text})
-    for call in fields.get("tool_calls") or ():
-        parts.append({"type": "tool_call", "id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")})
+    parts += [
+        {"type": "tool_call", "id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}
+        for call in fields.get("tool_calls") or ()
+    ]
     role = {"human": "user", "ai": "assistant"}.get(message["type"], message["type"])
     return {"role": role, "parts": parts, **({"finish_reason": finish} if finish else {})}
 

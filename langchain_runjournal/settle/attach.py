@@ -78,8 +78,8 @@ def attach(
     machine that may be dead; by default the lease of that process and the time of one heartbeat, after which this is certain
     (see docs/settling.md, Owners on other machines).
 
-    `traces`: end the calls that were cut off in the tracers of the run (LangSmith, Langfuse, OpenInference, OpenLLMetry), which
-    would keep them open for ever; see `TraceEndingHandler` and docs/traces.md.
+    `traces`: end the calls that were cut off in the tracers of the run (LangSmith, Langfuse, OpenInference, OpenLLMetry),
+    which would keep them open for ever; see `TraceEndingHandler` and docs/traces.md.
 
     The checkpointer that counts is the one that LangGraph uses when a run begins. Set it on the attached graph when you have
     it, pass it in a config, or let a server copy the graph with its own. A journal distinguishes graphs by their nodes and

@@ -29,7 +29,7 @@ _P = ParamSpec("_P")
 
 
 def _only_logs(method: Callable[_P, Any]) -> Callable[_P, None]:
-    """Return a callback that logs its errors. Nothing is missing in the journal then, unlike where `never_raises` is used."""
+    """Return a callback that logs its errors. Nothing is missing in the journal then, as it is where `never_raises` logs."""
 
     @functools.wraps(method)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> None:

@@ -38,7 +38,7 @@ class OpenCall:
     parent: OpenCall | None
     parent_run_id: UUID | None
     task: Any = None
-    """The task that began it, if LangChain awaits it. Any other call runs in a thread, goes on there, and reports its end."""
+    """The task that began it, if LangChain awaits it. Any other call runs in a thread, and reports its end there."""
     tracers: list[BaseCallbackHandler] = field(default_factory=list)
     tags: list[str] | None = None
     tool: Data = field(default_factory=dict)

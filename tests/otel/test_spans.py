@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from langchain_runjournal import Event, RunJournal, attach, because
-from langchain_runjournal.cli import main
 from langchain_runjournal.errors import ExtraMissing, InvalidArgument
 from langchain_runjournal.events import Kind
 from langchain_runjournal.otel import Span, SpanReader, export_run, http_exporter, otlp_lines, spans_of
-from tests.support.cut_runs import Place, agent
+from tests.support.command_line import run
+from tests.support.cut_runs import Place, agent, needed
 
 RUN = "run-1"
 USAGE = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
@@ -141,7 +140,7 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
     with RunJournal(url) as journal:
         run_id = asyncio.run(stopped(journal, "model"))
     file = tmp_path / "spans.jsonl"
-    done = CliRunner().invoke(main, ["export", run_id, "--otlp", str(file), "--content", "--journal", url])
+    done = run("--journal", url, "export", run_id, "--otlp", str(file), "--content")
     assert done.exit_code == 0, done.output
     (line,) = file.read_text().splitlines()
     spans = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
@@ -155,7 +154,7 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [["--otlp", "x", "-o", "y"], ["--content"]])
 def test_wrong_usage(options: list[str], tmp_path: Path) -> None:
     """Options that contradict each other are refused."""
-    done = CliRunner().invoke(main, ["export", "--all", *options, "--journal", str(tmp_path / "runs.db")])
+    done = run("export", "--all", *options, "--journal", str(tmp_path / "runs.db"))
     assert done.exit_code == 2
 
 
@@ -177,7 +176,7 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("follow", [False, True])
 def test_the_real_sdk(follow: bool) -> None:
     """The SDK's exporter gets the same spans, afterwards and live, with parents that it knows."""
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter", reason="group traces")
+    memory = needed("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     exporter = memory.InMemorySpanExporter()
     with RunJournal(":memory:") as journal:
         run_id = asyncio.run(stopped(journal, "tool"))
@@ -192,7 +191,7 @@ def test_the_real_sdk(follow: bool) -> None:
 
 def test_over_http() -> None:
     """The OTLP exporter sends what a collector can parse."""
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="group traces")
+    needed("opentelemetry.exporter.otlp.proto.http.trace_exporter")
     import gzip
     import threading
     from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import aclosing
+from importlib import import_module
 from typing import Any, Literal
 from uuid import uuid4
 
+import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -19,6 +22,13 @@ from langchain_runjournal import RunJournal, attach, because
 Cut = Literal["cancel", "cancel twice", "close", "time limit in the node"]
 Place = Literal["model", "tool"]
 MODEL = "halting-model"
+
+
+def needed(module: str) -> Any:
+    """Return a module of the group `traces`. Without it the test is skipped, but not by `make test-traces`."""
+    if os.environ.get("RUNJOURNAL_TEST_TRACES"):
+        return import_module(module)
+    return pytest.importorskip(module, reason="a package of the group `traces`: make test-traces")
 
 
 class HaltingModel(BaseChatModel):
@@ -46,7 +56,7 @@ class HaltingModel(BaseChatModel):
 
 
 def agent(place: Place, reached: asyncio.Event, *, limit: asyncio.Event | None = None) -> Any:
-    """Return an agent whose model or tool halts. `limit`: its node leaves the model alone when this is set, and completes."""
+    """Return an agent whose model or tool halts. `limit`: its node cancels the model when this is set, and completes."""
 
     async def book(city: str) -> str:
         """Book a trip."""

@@ -1,4 +1,4 @@
-"""The real tracers: LangSmith, Langfuse, OpenInference and OpenLLMetry, each with an exporter in memory. `make test-traces` runs this."""
+"""The real tracers: LangSmith, Langfuse, OpenInference and OpenLLMetry, each with an exporter in memory: `make test-traces`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cut_runs import Cut, Place, cut_run
+from tests.support.cut_runs import Cut, Place, cut_run, needed
 
 CUTS: list[tuple[Place, Cut]] = [
     ("model", "cancel"),
@@ -32,10 +32,10 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.fixture
-def exporter() -> Iterator[Any]:
+def exporter() -> Any:
     """Spans in memory."""
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter", reason="group traces")
-    yield memory.InMemorySpanExporter()
+    memory = needed("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    return memory.InMemorySpanExporter()
 
 
 def provider_of(exporter: Any) -> Any:
@@ -67,7 +67,7 @@ def name_of(place: Place) -> str:
 @CASES
 def test_langsmith(place: Place, cut: Cut) -> None:
     """LangSmith's client gets an update that ends the call, without an error."""
-    pytest.importorskip("langsmith", reason="group traces")
+    needed("langsmith")
     from langchain_core.tracers import LangChainTracer
     from langsmith import Client
 
@@ -94,7 +94,7 @@ def test_langsmith(place: Place, cut: Cut) -> None:
 @CASES
 def test_langfuse(place: Place, cut: Cut, exporter: Any) -> None:
     """Langfuse exports the call, with its output and on its usual level."""
-    langfuse = pytest.importorskip("langfuse", reason="group traces")
+    langfuse = needed("langfuse")
     from langfuse.langchain import CallbackHandler
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -116,7 +116,7 @@ def test_langfuse(place: Place, cut: Cut, exporter: Any) -> None:
 @CASES
 def test_openinference(place: Place, cut: Cut, exporter: Any) -> None:
     """OpenInference exports the call with the status OK."""
-    package = pytest.importorskip("openinference.instrumentation.langchain", reason="group traces")
+    package = needed("openinference.instrumentation.langchain")
     instrumentor = package.LangChainInstrumentor()
     instrumentor.instrument(tracer_provider=provider_of(exporter))
     try:
@@ -131,7 +131,7 @@ def test_openinference(place: Place, cut: Cut, exporter: Any) -> None:
 @pytest.fixture(scope="module")
 def openllmetry() -> Iterator[Any]:
     """OpenLLMetry, which a process can instrument once."""
-    package = pytest.importorskip("opentelemetry.instrumentation.langchain", reason="group traces")
+    package = needed("opentelemetry.instrumentation.langchain")
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     exporter, instrumentor = InMemorySpanExporter(), package.LangchainInstrumentor()

@@ -109,17 +109,17 @@ def test_a_call_that_goes_on_behind_its_run_is_left_alone(caplog: pytest.LogCapt
     from langgraph.graph import START, MessagesState, StateGraph
 
     tracer, tasks = Tracer(), []
-    go_on = asyncio.Event()
+    began, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(GenericFakeChatModel):
         async def _agenerate(self, *args: Any, **options: Any) -> Any:
+            began.set()
             await go_on.wait()
             return self._generate(*args)
 
     async def answer(state: MessagesState) -> Any:
         tasks.append(asyncio.create_task(Slow(messages=iter([AIMessage("late")])).ainvoke("hi")))
-        while not any(run.run_type == "llm" for run in tracer.seen):
-            await asyncio.sleep(0)
+        await began.wait()
         return {}
 
     async def run() -> None:
