@@ -1,4 +1,4 @@
-"""The real tracers: LangSmith, Langfuse, OpenInference and OpenLLMetry, each with an exporter in memory: `make test-traces`."""
+"""The real tracers: LangSmith, Langfuse, OpenInference and OpenLLMetry, each with an exporter in memory."""
 
 from __future__ import annotations
 
