@@ -149,3 +149,21 @@ def test_openllmetry(place: Place, cut: Cut, openllmetry: Any) -> None:
     span = span_of(exporter, name_of(place))
     assert span.status.status_code.name != "ERROR"
     check(json.dumps(dict(span.attributes), default=str), place, cut)
+
+
+def test_without_traces_openinference_has_no_span_of_the_call(exporter: Any) -> None:
+    """What this is for: the call is never exported."""
+    instrumentor = needed("openinference.instrumentation.langchain").LangChainInstrumentor()
+    instrumentor.instrument(tracer_provider=provider_of(exporter))
+    try:
+        asyncio.run(cut_run("model", "cancel", [], traces=False))
+    finally:
+        instrumentor.uninstrument()
+    assert [span.name for span in exporter.get_finished_spans()] == ["answer", "LangGraph"]
+
+
+def test_without_traces_openllmetry_loses_the_text(openllmetry: Any) -> None:
+    """What this is for: the call ends with its chain, and without what it said."""
+    openllmetry.clear()
+    asyncio.run(cut_run("model", "cancel", [], traces=False))
+    assert "one two " not in json.dumps(dict(span_of(openllmetry, "HaltingModel").attributes), default=str)
