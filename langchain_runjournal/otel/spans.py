@@ -1,7 +1,7 @@
 """Pure: the events of a run, as spans by OpenTelemetry's semantic conventions for generative AI.
 
 Rule: the ids of spans follow from the ids of the run and its calls, so a run that is exported twice gives the same spans. A
-call that was cut off is no error: it has no error status, and says that it was interrupted, and why.
+call that was cut off has no error status: it says that it was interrupted, and why.
 """
 
 from __future__ import annotations

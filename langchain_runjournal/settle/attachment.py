@@ -50,8 +50,7 @@ class Attachment(Shared):
         self.recording: list[BaseCallbackHandler] = [handler]
         """The callback handlers that the calls inside of the run inherit."""
         self.settling: list[BaseCallbackHandler] = []
-        """The callback handlers that settle. A call of the graph gets them too, and the calls inside of the run do not inherit
-        them."""
+        """The callback handlers that settle. Calls of the graph get them, and calls inside of the run do not."""
         self.identities = {identity(graph)}
         """The identities of the graph and its copies: a server gives copies names of its own."""
         settlements_of(journal).attachments.add(self)

@@ -163,7 +163,7 @@ class TraceEndingHandler(Shared, BaseCallbackHandler):
         asked = self.journal.stop_requested(str(chain.root.run_id)) or current_cause()
         is_cut = error is not None and is_abort(error)
         if chain.parent is not None:
-            # Only the root knows a cause that nobody has given, but these tracers cannot wait for it.
+            # Only the root knows a cause that the program has not given, but these tracers cannot wait for it.
             self._end(chain, lambda call: is_cut or call.task.done(), asked, ends_children)
             self._forget(run_id, keep=True)
             return

@@ -1,6 +1,6 @@
-"""The calls that tracers have open, and what a tracer is told about a call that was cut off.
+"""The calls that tracers have open, and what a tracer gets of a call that was cut off.
 
-Rule: what is kept of a call is what the tracer is told if the call is cut off, and it is dropped when the call ends.
+Rule: the handler keeps of a call what a tracer gets if the call is cut off, and drops it when the call ends.
 """
 
 from __future__ import annotations
