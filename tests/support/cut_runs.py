@@ -13,6 +13,7 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -66,8 +67,8 @@ def agent(place: Place, reached: asyncio.Event, *, limit: asyncio.Event | None =
 
     model = HaltingModel(place=place, reached=reached)
 
-    async def answer(state: MessagesState) -> Any:
-        asked = asyncio.create_task(model.ainvoke(state["messages"]))
+    async def answer(state: MessagesState, config: RunnableConfig) -> Any:
+        asked = asyncio.create_task(model.ainvoke(state["messages"], config))
         if limit is None:
             return {"messages": [await asked]}
         await limit.wait()
@@ -75,8 +76,8 @@ def agent(place: Place, reached: asyncio.Event, *, limit: asyncio.Event | None =
         await asyncio.wait([asked])
         return {"messages": [AIMessage("too late")]}
 
-    async def plain(state: MessagesState) -> Any:
-        return {"messages": [await model.ainvoke(state["messages"])]}
+    async def plain(state: MessagesState, config: RunnableConfig) -> Any:
+        return {"messages": [await model.ainvoke(state["messages"], config)]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("answer", plain if limit is None else answer)

@@ -10,7 +10,9 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers.base import BaseTracer
+from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_runjournal import RunJournal, TraceEndingHandler, attach
 from langchain_runjournal.errors import InvalidArgument
@@ -106,8 +108,6 @@ def test_a_call_that_its_node_has_left_ends_with_the_run() -> None:
 
 def test_a_call_that_goes_on_behind_its_run_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     """A call in a task of its own may end long after its run. Its tracer gets the real end."""
-    from langgraph.graph import START, MessagesState, StateGraph
-
     tracer, tasks = Tracer(), []
     began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -117,8 +117,8 @@ def test_a_call_that_goes_on_behind_its_run_is_left_alone(caplog: pytest.LogCapt
             await go_on.wait()
             return self._generate(*args)
 
-    async def answer(state: MessagesState) -> Any:
-        tasks.append(asyncio.create_task(Slow(messages=iter([AIMessage("late")])).ainvoke("hi")))
+    async def answer(state: MessagesState, config: RunnableConfig) -> Any:
+        tasks.append(asyncio.create_task(Slow(messages=iter([AIMessage("late")])).ainvoke("hi", config)))
         await began.wait()
         return {}
 
