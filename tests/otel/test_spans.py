@@ -18,7 +18,7 @@ from tests.support.cut_runs import Place, agent, needed
 
 RUN = "run-1"
 USAGE = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
-TEXTS = ["secret one", "secret two", "secret three", "secret four"]
+TEXTS = ["secret one", "secret two", "secret three", "secret four", "secret five"]
 
 
 def event(seq: int, kind: Kind, call_id: str | None = None, **data: Any) -> Event:
@@ -43,7 +43,9 @@ EVENTS = [
     event(8, "llm.ai.partial", "m2", cause="stop"),
     event(9, "tool.start", "c2", tool_call_id="t2", name="pay", args={}),
     event(10, "tool.error", "c2", tool_call_id="t2", error="ValueError: no card"),
-    event(11, "run.end", status="interrupted", cause="stop"),
+    event(11, "tool.start", "c3", tool_call_id="t3", name="look", args={}),
+    event(12, "llm.tool.result", "c3", message={"type": "tool", "data": {"content": TEXTS[4]}}),
+    event(13, "run.end", status="interrupted", cause="stop"),
 ]
 
 
@@ -54,13 +56,20 @@ def by_name(spans: list[Span]) -> dict[str, Span]:
 def test_a_run_as_spans() -> None:
     """Names, kinds, times, nesting and attributes are those of the conventions."""
     spans = by_name(spans_of(RUN, EVENTS))
-    assert set(spans) == {"chat m m1", "chat m m2", "execute_tool book c1", "execute_tool pay c2", "invoke_agent Travel"}
+    assert set(spans) == {
+        "chat m m1",
+        "chat m m2",
+        "execute_tool book c1",
+        "execute_tool pay c2",
+        "execute_tool look c3",
+        "invoke_agent Travel",
+    }
     root, model, tool = spans["invoke_agent Travel"], spans["chat m m1"], spans["execute_tool book c1"]
     assert root.parent_id is None
     assert (model.parent_id, tool.parent_id) == (root.span_id, root.span_id)
     assert spans["chat m m2"].parent_id == tool.span_id
     assert {len(span.trace_id) for span in spans.values()} == {16}
-    assert len({span.span_id for span in spans.values()}) == 5
+    assert len({span.span_id for span in spans.values()}) == 6
     assert (model.start, model.end, model.kind) == (100_300_000_000, 100_400_000_000, "client")
     assert dict(model.attributes) == {
         "runjournal.call.id": "m1",
