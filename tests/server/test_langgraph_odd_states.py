@@ -1,0 +1,49 @@
+"""The LangGraph API with states that strangers have: other types than JSON has, and values that a schema refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from langchain_core.messages import AnyMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph, add_messages
+from pydantic import BaseModel
+
+from langchain_runjournal import RunJournal
+from tests.support.asgi import frames
+from tests.support.langgraph_api import an_api, body
+
+
+class Typed(BaseModel):
+    count: int = 0
+    messages: Annotated[list[AnyMessage], add_messages] = []
+
+
+async def count(state: Typed) -> dict[str, Any]:
+    return {"count": state.count + 1, "messages": [("ai", f"{state.count} seen.")]}
+
+
+def test_an_input_that_the_schema_of_a_node_refuses(journal: RunJournal) -> None:
+    """LangGraph has it in the thread then, and can neither read nor write that thread any more. Here, the run says its
+    error, the thread can be read and found, and the next input goes on."""
+    builder = StateGraph(Typed).add_node("count", count).add_edge(START, "count")
+    graph = builder.compile(checkpointer=InMemorySaver(), name="agent")
+
+    async def main() -> None:
+        async with an_api(journal, graphs=graph) as api:
+            thread = await api.thread()
+            asked = {"stream_mode": ["values", "updates"]}
+            refused = await api.post(f"/threads/{thread}/runs/stream", body(input={"count": "many"}, **asked))
+            assert [one["event"] for one in frames(refused.received)][-2:] == ["error", "end"]
+            run_id = refused.headers["content-location"].rpartition("/")[2]
+            again = await api.get(f"/threads/{thread}/runs/{run_id}/stream")
+            assert frames(again.received) == frames(refused.received)
+            state = await api.get(f"/threads/{thread}/state")
+            assert (state.status, state.json["next"], state.json["values"]["count"]) == (200, [], "many")
+            assert [one["thread_id"] for one in (await api.post("/threads/search")).json] == [thread]
+            assert len((await api.post(f"/threads/{thread}/history")).json) >= 2
+            done = await api.post(f"/threads/{thread}/runs/wait", body(input={"count": 2}))
+            assert done.json["count"] == 3
+
+    asyncio.run(main())
