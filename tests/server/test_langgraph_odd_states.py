@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timezone
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePosixPath
 from typing import Annotated, Any
+from uuid import UUID
 
 from langchain_core.messages import AnyMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -11,8 +16,13 @@ from langgraph.graph import START, StateGraph, add_messages
 from pydantic import BaseModel
 
 from langchain_runjournal import RunJournal
+from langchain_runjournal.server.langgraph.plain import values_json
 from tests.support.asgi import frames
 from tests.support.langgraph_api import an_api, body
+
+
+class Shade(Enum):
+    DARK = "dark"
 
 
 class Typed(BaseModel):
@@ -47,3 +57,26 @@ def test_an_input_that_the_schema_of_a_node_refuses(journal: RunJournal) -> None
             assert done.json["count"] == 3
 
     asyncio.run(main())
+
+
+def test_values_that_json_has_no_form_for() -> None:
+    """They have the form in which pydantic writes them, and which the schemas of the graph name."""
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    given = {
+        "shade": Shade.DARK,
+        "moment": moment,
+        "day": moment.date(),
+        "id": UUID(int=7),
+        "price": Decimal("1.50"),
+        "path": PurePosixPath("/a/b"),
+        "inside": [{"shade": Shade.DARK}],
+    }
+    assert values_json(given) == {
+        "shade": "dark",
+        "moment": "2026-01-02T03:04:05+00:00",
+        "day": "2026-01-02",
+        "id": "00000000-0000-0000-0000-000000000007",
+        "price": "1.50",
+        "path": "/a/b",
+        "inside": [{"shade": "dark"}],
+    }
