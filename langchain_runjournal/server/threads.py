@@ -7,6 +7,7 @@ cursor that stands beside the messages says from where on the stream has the res
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -75,6 +76,16 @@ class ThreadView:
     """The state of the graph; None for an empty thread."""
 
 
+def messages_in(threads: GraphThreads, values: Any) -> list[BaseMessage]:
+    """Return the messages in a state, without what stands among them and is none: an entrypoint saves any list."""
+    found: list[BaseMessage] = []
+    for one in threads.shape.messages(values) or []:
+        if not isinstance(one, str):  # of which LangChain would make a message of the user
+            with suppress(Exception):
+                found += as_messages([one])
+    return found
+
+
 async def read_thread(service: Service, thread_id: str) -> ThreadView:
     """Return a thread as it stands."""
     graph = await service.graph_of(thread_id)
@@ -85,7 +96,7 @@ async def read_thread(service: Service, thread_id: str) -> ThreadView:
         if _mark(again) == _mark(newest):
             break
         newest = again  # a run has begun or ended meanwhile: the state may be one or the other
-    messages = as_messages(GraphThreads(graph).shape.messages(state) or []) if state is not None else []
+    messages = messages_in(GraphThreads(graph), state) if state is not None else []
     origins = await service.off_loop(lambda: _origins(service, thread_id))
     going = newest if _is_going(newest) else None
     questions = [] if going is None else await open_questions(service, going)
@@ -151,7 +162,7 @@ async def read_state(graph: Graph, thread_id: str, checkpoint_id: str | None = N
     _check_has_threads(graph)
     threads = GraphThreads(graph)
     values = (await threads.read(thread_id, checkpoint_id=checkpoint_id).later()).values
-    return as_messages(threads.shape.messages(values) or []), values
+    return messages_in(threads, values), values
 
 
 async def _base(service: Service, run_id: str) -> Event | None:
@@ -247,7 +258,7 @@ async def fork_before(
     ids = _message_ids(threads, state.values)
     if before is not None and before not in ids:
         raise Problem(404, "The thread has no such message. Read its messages again.")
-    if is_again and any(one.type == "human" and one.id == before for one in _messages(threads, state.values)):
+    if is_again and any(one.type == "human" and one.id == before for one in messages_in(threads, state.values)):
         raise Problem(422, '"before" is a message of the user: send the new one as "input", or give the id of an answer.')
     fork = None
     if before is not None:
@@ -282,8 +293,4 @@ async def _checkpoint_before(
 
 
 def _message_ids(threads: GraphThreads, values: Any) -> list[Any]:
-    return [message.id for message in _messages(threads, values)]
-
-
-def _messages(threads: GraphThreads, values: Any) -> list[BaseMessage]:
-    return as_messages(threads.shape.messages(values) or [])
+    return [message.id for message in messages_in(threads, values)]

@@ -46,6 +46,19 @@ def with_attachments(graph: _G, attachments: Sequence[Attachment]) -> _G:
     return cast("_G", new)
 
 
+def without_coercion(graph: _G) -> _G:
+    """Return a copy of a graph that does not coerce the state to the schemas of its nodes.
+
+    LangGraph does so whenever it reads a state from which nodes are left to run, and raises if the schema refuses the state.
+    An input that a pydantic model refuses is in the thread all the same, and then LangGraph can neither read nor write it.
+    """
+    new = with_attachments(graph, attachments_of(graph))
+    new.nodes = {
+        name: node if node.mapper is None else node.copy(update={"mapper": None}) for name, node in graph.nodes.items()
+    }
+    return new
+
+
 def _wrapped(graph: Any, saver: Any) -> Any:
     if isinstance(saver, BaseCheckpointSaver):
         for one in attachments_of(graph):

@@ -21,7 +21,7 @@ from ..capture.calling_graph import PREVIOUS
 from ..capture.graph_identity import identity, is_own, own_channels
 from ..common.twins import Effect, nothing
 from ..messages import forms as _forms
-from .attached_graph import with_attachments
+from .attached_graph import with_attachments, without_coercion
 from .functional_api import END, Saved, function_of, reading
 from .inapplicable_step import state_of
 from .saver import JournalSaver
@@ -161,7 +161,7 @@ class GraphThreads:
         own."""
         saver = graph.checkpointer if saver is None else saver
         config = {key: value for key, value in (graph.config or {}).items() if key != "callbacks"}
-        self.graph = with_attachments(graph, ())
+        self.graph = without_coercion(with_attachments(graph, ()))
         # Use the inner saver directly: the settler calls `JournalSaver.drained` separately to wait until the thread is
         # quiet.
         self.graph.checkpointer = saver.saver if isinstance(saver, JournalSaver) else saver

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import StateGraph
+from langgraph.graph import MessagesState, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode
 from typing_extensions import TypedDict
 
 from langchain_runjournal import Event, RunJournal
@@ -405,3 +407,37 @@ def test_a_graph_without_threads_is_told_so() -> None:
             assert await status(app, "/ag-ui/threads/t/connect") == 422
 
     asyncio.run(story())
+
+
+@needs_311
+def test_the_calls_of_an_answer_that_a_node_writes_without_an_id() -> None:
+    """The thread gives the answer an id of its own. The calls and results keep theirs, which the next run has as well."""
+
+    @tool
+    def look(place: str) -> str:
+        """Look."""
+        return f"seen {place}"
+
+    def ask(state: MessagesState) -> dict[str, Any]:
+        number = len(state["messages"])
+        request = {"name": "look", "args": {"place": "here"}, "id": f"call-{number}"}
+        return {"messages": [AIMessage("", tool_calls=[request])]}
+
+    async def main() -> None:
+        with RunJournal(":memory:") as journal:
+            graph = StateGraph(MessagesState).add_node("ask", ask).add_node("tools", ToolNode([look]))
+            graph.add_edge("__start__", "ask").add_edge("ask", "tools")
+            app = create_app(graph.compile(checkpointer=InMemorySaver(), name="agent"), journal)
+            client = Client()
+            for number, known in enumerate((["call-1"], ["call-1", "call-4"])):
+                client.messages.append(user(f"u{number}", "Look."))
+                sent = body("t", *client.messages)
+                async with request(app, "/ag-ui/agents/agent", "POST", json_body=sent) as reader:
+                    await reader.until_over()
+                    read(reader, client)
+                results = [one for one in client.messages if one["role"] == "tool"]
+                assert [one["toolCallId"] for one in results] == known
+                assert [one["id"] for one in results] == [f"{one}:result" for one in known]
+                assert [call["id"] for one in client.messages for call in one.get("toolCalls", ())] == known
+
+    asyncio.run(main())

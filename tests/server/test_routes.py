@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint
 
 from langchain_runjournal import RunJournal, attach, errors, is_partial
 from langchain_runjournal.server import create_app
@@ -553,5 +554,26 @@ def test_a_graph_without_a_checkpointer(journal: RunJournal) -> None:
         run = await served.say("hello")
         assert datas((await served.get(f"/runs/{run}/events")).received)[-1]["kind"] == "run.end"
         assert "no checkpointer" in problem(await served.get("/threads/t/messages"), 422)
+
+    asyncio.run(main())
+
+
+@needs_311
+@pytest.mark.parametrize("saved", [[0, 2], ["a", "b"], [{"step": 1}], [None, ("user", "said")]])
+def test_a_list_that_an_entrypoint_saves_and_that_holds_no_messages(saved: list[Any], journal: RunJournal) -> None:
+    """It is not shown as messages, and does not stand in the way of the next one."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    async def steps(given: dict[str, Any]) -> Any:
+        return entrypoint.final(value={"done": True}, save=saved)
+
+    async def main() -> None:
+        served = Served(journal, graphs={"steps": steps})
+        await served.say("one", graph="steps")
+        assert await served.texts() == (["human: said"] if None in saved else [])
+        message = {"id": "m1", "role": "user", "content": "two"}
+        body = {"threadId": "t", "runId": "r", "messages": [message], "tools": [], "context": [], "state": {}}
+        answer = await served.post("/ag-ui/agents/steps", {**body, "forwardedProps": {}})
+        assert (answer.status, datas(answer.received)[-1]["type"]) == (200, "RUN_FINISHED")
 
     asyncio.run(main())

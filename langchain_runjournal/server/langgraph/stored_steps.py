@@ -20,6 +20,7 @@ from ...events import Event
 from ...journal.core import core_of
 from ...journal.extensions import Extension
 from ...journal.run_reading import read_if_there
+from ...settle.attached_graph import without_coercion
 from .modes.projector import Found, Want
 from .modes.steps import Shape, Step, Task, Written, is_stored
 
@@ -91,6 +92,7 @@ class StoredSteps:
     def __init__(self, journal: RunJournal, graph: Graph, thread_id: str | None) -> None:
         self._journal = journal
         self._graph = graph
+        self._reader = without_coercion(graph)
         self._thread_id = thread_id
         self._cache = core_of(journal).extensions.get(StepCache, StepCache).of(graph)
         saver: Any = graph.checkpointer
@@ -146,7 +148,7 @@ class StoredSteps:
         graph = self._graph_at(namespace)
         if graph is None:
             return await self._read_bare(namespace, id)
-        state = await self._graph.aget_state(self._config(namespace, id))
+        state = await self._reader.aget_state(self._config(namespace, id))
         if state.created_at is None:
             return None
         about = state.metadata or {}

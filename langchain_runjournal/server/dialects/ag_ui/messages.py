@@ -6,7 +6,7 @@ client sends back are the same message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from ....common import strict_json
@@ -39,6 +39,15 @@ class Names:
             self._by_call[key] = name
         self._last[given] = self._by_call[key]
         return self._by_call[key]
+
+    def release(self, kept: Collection[str]) -> None:
+        """Free the ids of the calls of all messages but these.
+
+        The thread may have a message that was streamed under another id, because the node has given it none: its calls keep
+        their ids.
+        """
+        for key in [one for one in self._by_call if one[0] not in kept]:
+            self._taken.discard(self._by_call.pop(key))
 
     def last(self, given: str) -> str:
         """Return the id of the last call that was asked for under the id `given`."""

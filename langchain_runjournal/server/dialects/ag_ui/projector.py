@@ -123,6 +123,7 @@ class AgUiProjector(AnswerFold[ShownMessage]):
         self._close_all()
         self._page.end_all()
         if self._end_state is not None:
+            self._names.release({str(one["data"].get("id")) for one in self._end_state.messages})
             thread = ui_messages(self._run.thread_id, self._end_state.messages, self._names)
             messages = [*self._opening.greeting, *thread]
             self._put("STATE_SNAPSHOT", snapshot=self._end_state.values)
