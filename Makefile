@@ -118,7 +118,7 @@ docs:  ## the site, in site/, with the reference of every public name; a link th
 	$(PYTHON) -m venv $(VENV)-docs
 	$(VENV)-docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-docs/bin/python -m pip install --quiet --group docs
-	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --quiet --strict --clean
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --strict --clean
 
 clean:
 	rm -rf $(VENV) $(VENV)-docs site $(VENV)-lowest $(VENV)-frontends $(VENV)-traces $(VENV)-langgraph-server .clients .peers dist build .mypy_cache .pytest_cache .ruff_cache
