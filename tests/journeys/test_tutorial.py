@@ -50,7 +50,7 @@ def run(command: list[str], meanwhile: str, place: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # eleven programs, one after the other, each of which imports LangGraph
+@pytest.mark.timeout(600)  # eleven programs, one after the other, each of which imports LangGraph
 def test_each_step_of_the_tutorial(tmp_path: Path) -> None:
     """Copied and pasted, each command prints what the page says."""
     steps = 0
