@@ -7,7 +7,7 @@ READY_DEMO := $(VENV)/.ready-demo
 # A command prefix for each test suite: .ci/run sets a time limit here.
 BOUND ?=
 
-.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends test-traces ai-sdk-clients ag-ui-clients langgraph-clients langgraph-server lint format notebooks bench peers build clean
+.PHONY: demo test test-fast test-slow storms server-storms machines providers test-lowest test-frontends test-traces ai-sdk-clients ag-ui-clients langgraph-clients langgraph-server lint format notebooks bench peers build docs clean
 
 # If the caller names an interpreter, use it, and replace an environment that another interpreter created.
 WHICH := import sys; print(sys.base_prefix, sys.version_info[:2])
@@ -114,5 +114,12 @@ peers: $(READY)  ## the test suites of LangGraph and LangChain, bare and with th
 build: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
+docs:  ## the site, in site/, with the reference of every public name; a link that leads nowhere is an error
+	$(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)-docs/bin/python -m pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/python -m mkdocs build --strict --clean
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-frontends $(VENV)-traces $(VENV)-langgraph-server .clients .peers dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-docs site $(VENV)-lowest $(VENV)-frontends $(VENV)-traces $(VENV)-langgraph-server .clients .peers dist build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-docs site $(VENV)-lowest $(VENV)-frontends $(VENV)-langgraph-server .clients .peers dist build .mypy_cache .pytest_cache .ruff_cache
