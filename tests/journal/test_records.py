@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def test_a_damaged_record_hides_no_other_one(db: Path, caplog: pytest.LogCapture
         records = records_of(journal)
         for key in ("a", "b", "c"):
             records.put("s", key, {"of": key}, version=0)
-        with sqlite3.connect(db) as con:
+        with closing(sqlite3.connect(db)) as con, con:
             con.execute("UPDATE records SET text = '{\"of\"' WHERE key = 'a'")
             con.execute("UPDATE records SET text = '[]' WHERE key = 'b'")
         assert [one.key for one in records.list("s")] == ["c"]
@@ -169,7 +170,7 @@ def test_a_file_from_before_records_gets_them(db: Path) -> None:
     """When it is opened, with a version that an older release still opens."""
     with RunJournal(db) as journal:
         journal.append(Event(run_id="r", kind="run.start"))
-    with sqlite3.connect(db) as con:
+    with closing(sqlite3.connect(db)) as con, con:
         con.execute("DROP TABLE records")
         con.execute("DELETE FROM facts WHERE name = 'records'")
     with RunJournal(db) as journal:
@@ -177,7 +178,7 @@ def test_a_file_from_before_records_gets_them(db: Path) -> None:
         assert [run.run_id for run in journal.runs()] == ["r"]
         assert records_of(journal).list("s") == []
         assert records_of(journal).put("s", "k", VALUE, version=0) is not None
-    with sqlite3.connect(db) as con:
+    with closing(sqlite3.connect(db)) as con, con:
         assert con.execute("SELECT max(version) FROM migrations").fetchone() == (1,)
 
 

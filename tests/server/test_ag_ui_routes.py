@@ -21,7 +21,7 @@ from langchain_runjournal.server import create_app
 from tests.server.test_ai_sdk_routes import asked, data_of, plain, run, status
 from tests.support.ag_ui_client import Client
 from tests.support.asgi import Reader, request
-from tests.support.started_agent import needs_311
+from tests.support.started_agent import needs_311, needs_config
 
 AGENT = "/agent/ag-ui/agents/agent"
 THREADS = "/agent/ag-ui/threads"
@@ -168,6 +168,7 @@ def test_a_question_can_be_left_and_older_clients_can_answer_it() -> None:
     run(story)
 
 
+@needs_config
 def test_a_failed_run_ends_with_an_error_after_its_words() -> None:
     """P38: the thread and the page hold the words; the text of the error stays in the journal."""
 

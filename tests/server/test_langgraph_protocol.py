@@ -29,7 +29,7 @@ from langchain_runjournal.server.langgraph.protocol.said import INPUT, said
 from langchain_runjournal.server.langgraph.protocol.subscription import CHANNELS, Subscription, parse_subscription
 from tests.support.langgraph_app import application
 from tests.support.live_server import served
-from tests.support.started_agent import needs_311, on_a_loop
+from tests.support.started_agent import needs_311, needs_config, on_a_loop
 
 PATIENCE = 30.0
 PROTOCOL = "langgraph_sdk.stream.subscription"
@@ -408,6 +408,7 @@ async def test_a_number_that_the_thread_does_not_have_leads_to_the_start(api: st
         assert await thread.until(ends(), since=1 << 50) == whole
 
 
+@needs_config
 @on_a_loop
 async def test_each_state_stands_behind_its_checkpoint(api: str) -> None:
     async with a_thread(api) as thread:
@@ -441,6 +442,7 @@ async def test_a_question_is_answered_once(api: str) -> None:
         assert (await thread.command("input.respond", **about))["error"] == "no_such_interrupt"
 
 
+@needs_config
 @on_a_loop
 async def test_a_stopped_run_ends_with_its_words(api: str) -> None:
     async with a_thread(api) as thread:
@@ -455,6 +457,7 @@ async def test_a_stopped_run_ends_with_its_words(api: str) -> None:
         assert of(events, "messages")[-1]["event"] == "message-finish"
 
 
+@needs_config
 @on_a_loop
 async def test_an_error_is_said(api: str) -> None:
     async with a_thread(api) as thread:
@@ -493,6 +496,7 @@ async def test_bad_requests_are_refused(api: str) -> None:
         assert (await http.post("/threads/no-uuid/stream/events", json={"channels": ["values"]})).status_code == 422
 
 
+@needs_config
 @on_a_loop
 async def test_the_python_sdk_reads_several_runs_in_one_session(api: str) -> None:
     """Words, tools and states of each run, although the SDK subscribes only after the command is answered."""

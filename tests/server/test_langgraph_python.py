@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -20,10 +19,12 @@ from langchain_runjournal import RunJournal
 from tests.support.langgraph_app import application
 from tests.support.live_server import served
 from tests.support.proxy import Proxy
+from tests.support.started_agent import needs_config
+
+pytestmark = needs_config
 
 PATIENCE = 30.0
 PLAIN = {"loop": "asyncio", "http": "h11"}
-needs_311 = pytest.mark.skipif(sys.version_info < (3, 11), reason="LangGraph cannot interrupt in asynchronous nodes on 3.10")
 FIRST, ALL = "First half, ", "First half, second half."
 
 
@@ -178,7 +179,6 @@ def test_a_connection_that_breaks_is_made_again(url: str) -> None:
         journey(f"http://127.0.0.1:{proxy.port}", steps)
 
 
-@needs_311
 def test_a_question_and_an_edit(url: str) -> None:
     async def steps(one: Program) -> None:
         asked = await one.client.runs.wait(one.thread, "agent", input=human("ask"))

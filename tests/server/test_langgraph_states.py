@@ -99,6 +99,7 @@ def test_a_state_has_all_that_clients_read(journal: RunJournal) -> None:
     asyncio.run(main())
 
 
+@needs_311
 def test_a_history_goes_back(journal: RunJournal) -> None:
     """From a checkpoint that is named in each of the ways of the clients, by metadata, and in a subgraph."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.types import Send
+from langgraph.types import Send, StreamWriter
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -29,15 +29,15 @@ def company(saver: BaseCheckpointSaver[Any]) -> Any:
     """Return a graph with a router, two writers side by side, and a graph inside of it: no node is called "agent"."""
     model = ScriptedChatModel(lambda messages: f"Written about {messages[-1].text}.")
 
-    async def write(state: dict[str, Any]) -> dict[str, Any]:
-        get_stream_writer()({"writing": state["topic"]})
+    async def write(state: dict[str, Any], writer: StreamWriter) -> dict[str, Any]:
+        writer({"writing": state["topic"]})
         return {"notes": [state["topic"]]}
 
     def route(state: State) -> list[Send]:
         return [Send("write", {"topic": word}) for word in state["messages"][-1].text.split()]
 
-    async def draft(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [await model.ainvoke(state["messages"])]}
+    async def draft(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"], config)]}
 
     def sign(state: State) -> dict[str, Any]:
         return {"messages": [AIMessage("Signed: " + " and ".join(state["notes"]), id=f"signed-{len(state['notes'])}")]}

@@ -17,7 +17,7 @@ PATIENCE = 30.0
 def served(make: Callable[[], Any], **options: Any) -> Iterator[str]:
     """Yield the URL of an application, which is made on the thread of its event loop."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make, factory=True, log_level="warning", **options))
+    server = uvicorn.Server(uvicorn.Config(make, factory=True, log_level="warning", ws="none", **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="uvicorn")
     thread.start()
     try:

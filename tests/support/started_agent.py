@@ -176,4 +176,6 @@ def asking(talk: Talk) -> Any:
     return attach(graph.compile(checkpointer=talk.saver, name="asking"), talk.journal, capture_invoke=True)
 
 
+needs_config = pytest.mark.skipif("agent" not in KINDS, reason="no model streams in a node of `create_agent` there")
+"""For tests whose agent must stream."""
 needs_311 = pytest.mark.skipif("agent" not in KINDS, reason="LangGraph cannot interrupt there in asynchronous code")
