@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import PurePosixPath
 from typing import Annotated, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from langchain_core.messages import AnyMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -80,3 +80,20 @@ def test_values_that_json_has_no_form_for() -> None:
         "path": "/a/b",
         "inside": [{"shade": "dark"}],
     }
+
+
+def test_a_run_from_a_checkpoint_that_does_not_exist(journal: RunJournal) -> None:
+    """LangGraph would begin with an empty state there, and the thread would show nothing of what was said before."""
+
+    async def main() -> None:
+        async with an_api(journal) as api:
+            thread = await api.thread()
+            await api.over(thread, await api.run(thread, "hello"))
+            before = await api.texts(thread)
+            for place in ({"checkpoint_id": str(uuid4())}, {"checkpoint": {"checkpoint_id": str(uuid4())}}):
+                for path in ("runs", "runs/wait", "runs/stream"):
+                    refused = await api.post(f"/threads/{thread}/{path}", body("edited", **place))
+                    assert (refused.status, "no such checkpoint" in refused.json["detail"]) == (404, True)
+            assert await api.texts(thread) == before
+
+    asyncio.run(main())

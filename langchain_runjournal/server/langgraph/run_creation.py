@@ -20,6 +20,7 @@ from .assistant_ids import assistant_id_of, graph_of_assistant
 from .queue import Busy, RunQueue
 from .run_requests import RunRequest, message_ids, needs_update, parse_run, unknown_members
 from .run_start import StartRefused, allowed_keys, waiting_run
+from .states import NO_CHECKPOINT, has_checkpoint
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -91,6 +92,11 @@ class RunCreation:
             await fork_before(self._service.graphs[asked.graph], thread_id, None, ids, is_again=False)
         if body.get("if_not_exists") != "create" and await self._threads.find(thread_id) is None:
             raise not_found()
+        if asked.checkpoint is not None and self._threads.has_saver(asked.graph):
+            # LangGraph would begin with an empty state there, and the thread would show nothing of its past.
+            place = {"thread_id": thread_id, "checkpoint_ns": "", **asked.checkpoint}
+            if not has_checkpoint(await self._threads.state(asked.graph, place)):
+                raise Problem(404, NO_CHECKPOINT)
 
     async def _store(self, asked: RunRequest) -> None:
         about = {name: asked.config[name] for name in ("configurable", "recursion_limit") if name in asked.config}

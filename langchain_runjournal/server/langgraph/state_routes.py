@@ -25,7 +25,7 @@ from .asked import (
 )
 from .plain import values_json
 from .state_writes import write_state
-from .states import STATE_FIELDS, checkpoint_json, empty_state, has_checkpoint, state_json
+from .states import NO_CHECKPOINT, STATE_FIELDS, checkpoint_json, empty_state, has_checkpoint, state_json
 
 if TYPE_CHECKING:
     from langgraph.types import StateSnapshot
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _NO_STORE: Final = {"cache-control": "no-store"}
 _SEARCHED: Final = 1_000
 """How many states of a thread are searched for those with some metadata."""
-_NO_CHECKPOINT: Final = "The thread has no such checkpoint. Read its history."
 
 
 class StateRoutes:
@@ -90,7 +89,7 @@ class StateRoutes:
             return None
         checkpoint_id, namespace = place.get("checkpoint_id"), place.get("checkpoint_ns", "")
         if checkpoint_id is not None and not is_uuid(checkpoint_id):
-            raise Problem(404, _NO_CHECKPOINT)
+            raise Problem(404, NO_CHECKPOINT)
         full = {"thread_id": known.thread_id, "checkpoint_ns": namespace, **place}
         try:
             found: StateSnapshot | None = await self._threads.state(
@@ -104,7 +103,7 @@ class StateRoutes:
         if found is not None and has_checkpoint(found):
             return found
         if checkpoint_id is not None:
-            raise Problem(404, _NO_CHECKPOINT)
+            raise Problem(404, NO_CHECKPOINT)
         return None
 
     async def write(self, request: Request) -> Response:

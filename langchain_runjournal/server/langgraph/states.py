@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PLACE: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_map")
 """The keys of a config that say where a checkpoint is."""
+NO_CHECKPOINT: Final = "The thread has no such checkpoint. Read its history."
 STATE_FIELDS: Final = (
     "values",
     "next",
