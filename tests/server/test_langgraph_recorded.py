@@ -118,6 +118,11 @@ class Recording:
             if thread is not None and thread[1] not in self.names.known:
                 # The recording begins after the thread was created.
                 self.names.known[thread[1]] = (await self.send("POST", "/threads", {})).json["thread_id"]
+            place = ((entry.get("body") or {}).get("checkpoint") or {}).get("checkpoint_id")
+            if place is not None and place not in self.names.known:
+                # The client had it of a history that was not recorded: where the thread began.
+                whole = await self.send("POST", self.names.filled(path).partition("/runs")[0] + "/history", {"limit": 100})
+                self.names.known[place] = whole.json[-1]["checkpoint_id"]
             sent, headers = self.names.filled(path), self.names.filled(entry.get("request_headers", {}))
             name = re.sub(r"(id|ms)-\d+", "ID", f"{scenario}: {entry['request']}")
             if path.endswith("/stream/events"):
