@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -228,12 +229,17 @@ async def test_a_stream_of_states_waits_for_the_streams_of_words() -> None:
 @on_a_loop
 async def test_the_events_of_a_run_wait_for_the_answer_to_its_command() -> None:
     readers = ThreadReaders()
-    await asyncio.wait_for(readers.until_answered("of another worker"), PATIENCE)
+    await asyncio.wait_for(readers.until_answered("of another worker", 0.0), PATIENCE)
     readers.began("r")
-    waiting = asyncio.ensure_future(readers.until_answered("r"))
+    waiting = asyncio.ensure_future(readers.until_answered("r", 0.0))
     await asyncio.sleep(0)
     assert not waiting.done()
     readers.answered("r")
+    await asyncio.sleep(0)
+    assert not waiting.done()  # the client reads the answer
+    late = asyncio.ensure_future(readers.until_answered("r", math.inf))
+    await asyncio.sleep(0)
+    assert late.done()  # that stream was opened behind the answer
     await asyncio.wait_for(waiting, PATIENCE)
 
 

@@ -3,6 +3,7 @@ end."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -48,6 +49,7 @@ class ThreadStream:
         self._thread_id = thread_id
         self._asked = asked
         self._run: _RunEvents | None = None
+        self._opened = time.monotonic()
         self._is_live = False
         """Whether the stream has waited for news: what comes now happens while the client is connected."""
         self._owner = OwnerWatch(self._journal, service.timing.heartbeat)
@@ -85,7 +87,7 @@ class ThreadStream:
 
     async def _of(self, run: _RunEvents, events: Sequence[Event], reader: Reader | None) -> AsyncGenerator[Batch, None]:
         if self._is_live and events[0].seq == 1:
-            await self._readers.until_answered(run.run_id)
+            await self._readers.until_answered(run.run_id, self._opened)
         for portion in portions(events):
             place = run.run_id, portion[-1].seq
             if reader is None and self._is_live:

@@ -95,12 +95,15 @@ class ThreadReaders:
         if run_id in self._begun:
             self._begun[run_id] = time.monotonic()
 
-    async def until_answered(self, run_id: str) -> None:
-        """Wait until the client has had time to read the answer to the command that began a run, if one has."""
+    async def until_answered(self, run_id: str, opened: float) -> None:
+        """Wait until the client has had time to read the answer to the command that began a run, if one has.
+
+        `opened`: when the stream was opened. A client that has opened it behind the answer need not wait.
+        """
         give_up = time.monotonic() + PATIENCE
         while run_id in self._begun and time.monotonic() < give_up:
             answered = self._begun[run_id]
             left = LEAD if answered is None else answered + LEAD - time.monotonic()
-            if left <= 0:
+            if left <= 0 or (answered is not None and opened > answered):
                 return
             await asyncio.sleep(min(left, LEAD))
