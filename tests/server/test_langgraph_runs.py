@@ -441,6 +441,7 @@ def test_who_may_do_what(journal: RunJournal) -> None:
                 {"config": {"configurable": {"checkpoint_id": state["checkpoint_id"]}}},
                 {"input": {"messages": [{"role": "assistant", "content": "I said so"}]}},
                 {"input": {"messages": [{"role": "user", "content": "hi"}], "other": 1}},
+                {"multitask_strategy": "rollback"},
             ]
             for one in more:
                 assert (await api.post(f"/threads/{thread}/runs", {**body("hello"), **one})).status == 404, one
@@ -450,6 +451,16 @@ def test_who_may_do_what(journal: RunJournal) -> None:
             assert (await api.texts(thread))[0] == "human: hello"
             run_id = (await api.get(f"/threads/{thread}/runs")).json[0]["run_id"]
             assert (await api.cancel(thread, run_id)).status == 404
+            allowed.add("stop")
+            held = await api.run(thread, "hold")
+            await api.until_held()
+            rollback = f"/threads/{thread}/runs/{held}/cancel?action=rollback"
+            assert (await api.post(rollback, {})).status == 404
+            many = {"thread_id": thread, "run_ids": [held]}
+            assert (await api.post("/runs/cancel?action=rollback", many)).status == 404
+            assert await api.status(thread, held) == "running"
+            assert (await api.post("/runs/cancel", many)).status == 204
+            await api.over(thread, held)
             allowed.remove("read")
             assert await api.status(thread, run_id) == "404"
             assert (await api.get(f"/runs/{run_id}/stream")).status == 404

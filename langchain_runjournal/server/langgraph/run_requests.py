@@ -163,6 +163,8 @@ def needs_update(body: Mapping[str, Any]) -> bool:
     command, given, config = body.get("command"), body.get("input"), body.get("config")
     if isinstance(command, Mapping) and (command.get("update") is not None or command.get("goto")):
         return True
+    if body.get("multitask_strategy") == "rollback":
+        return True  # it deletes the checkpoints of another run
     configurable = config.get("configurable") if isinstance(config, Mapping) else None
     if any(isinstance(one, Mapping) and one.get("checkpoint_id") for one in (body, body.get("checkpoint"), configurable)):
         return True

@@ -279,6 +279,8 @@ class RunRoutes:
         wait = flag_in(request.query_params, "wait")
         found = await self._found(request, "stop")
         run_id = found.request.run_id
+        if rollback:
+            await self._service.access.check(request, "update", found.request.thread_id)
         if not await self.queue.cancel(run_id, rollback=rollback):
             raise Problem(404, _NOTHING_TO_CANCEL)
         if not wait:
@@ -307,11 +309,18 @@ class RunRoutes:
         asked = 0
         for run_id in named or await self._service.off_loop(lambda: self._going(status)):
             found = await self._service.off_loop(partial(self._find, run_id, thread_id))
-            if found is not None and await self._service.access.may(request, "stop", found.request.thread_id):
+            if found is not None and await self._may_cancel(request, found.request.thread_id, rollback):
                 asked += await self.queue.cancel(run_id, rollback=rollback)
         if not asked:
             raise Problem(404, _NOTHING_TO_CANCEL)
         return Response(status_code=204, headers=_NO_STORE)
+
+    async def _may_cancel(self, request: Request, thread_id: str, rollback: bool) -> bool:
+        """Return whether a request may stop the runs of a thread. A rollback deletes checkpoints as well."""
+        access = self._service.access
+        return await access.may(request, "stop", thread_id) and (
+            not rollback or await access.may(request, "update", thread_id)
+        )
 
     def _going(self, status: str | None) -> list[str]:
         """Return the runs that are not over. Blocks."""
