@@ -12,6 +12,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langchain_runjournal import RunJournal
 from langchain_runjournal.server import create_app
 from langchain_runjournal.server.langgraph import search
+from langchain_runjournal.server.langgraph.thread_status import KnownThread
+from langchain_runjournal.server.langgraph.threads import Threads
 from tests.server.test_langgraph_states import Probe
 from tests.server.test_langgraph_threads import says, status_of
 from tests.support.langgraph_clients import http, sdk
@@ -242,5 +244,33 @@ def test_assistants(journal: RunJournal) -> None:
         await client.threads.update(thread, metadata={"graph_id": "tiny"})
         await client.threads.update_state(thread, {"note": "x"}, as_node="agent")
         assert (await client.threads.get_state(thread))["values"] == {"messages": [], "note": "x"}
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_cannot_be_read_does_not_hide_the_others(
+    journal: RunJournal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is listed without its values, and the log says why. If none can be read, that is an error of the server."""
+
+    async def main() -> None:
+        served = Probe(journal)
+        whole, broken = await served.say("hello"), await served.say("hello")
+        read, unreadable = Threads.newest_state, {broken}
+
+        async def newest_state(self: Threads, known: KnownThread) -> Any:
+            if known.thread_id in unreadable:
+                raise ValueError("a checkpoint of another version")
+            return await read(self, known)
+
+        monkeypatch.setattr(Threads, "newest_state", newest_state)
+        post = http(served.app)
+        found = {one["thread_id"]: one["values"] for one in (await post.post("/threads/search", json={})).json()}
+        assert says({"values": found[whole]})[0] == "human: hello"
+        assert found[broken] is None
+        assert broken in caplog.text
+        assert "a checkpoint of another version" in caplog.text
+        unreadable.add(whole)
+        assert (await post.post("/threads/search", json={})).status_code == 500
 
     asyncio.run(main())

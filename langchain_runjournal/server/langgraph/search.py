@@ -7,7 +7,8 @@ in the order of the answer, and for a bounded number of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from .threads import Threads
+
+logger = logging.getLogger("langchain_runjournal")
 
 _RUNS: Final = 5_000
 """How many runs are read to find the threads that have no row, because another dialect began them."""
@@ -89,11 +92,13 @@ class ThreadSearch:
             if offset <= total < offset + limit:
                 shown.append(one)
             total += 1
-        found: list[dict[str, Any]] = []
+        found: list[dict[str, Any] | BaseException] = []
         for at in range(0, len(shown), _AT_ONCE):
-            found += await asyncio.gather(*(self._json(known, names, json) for known, json in shown[at : at + _AT_ONCE]))
+            some = shown[at : at + _AT_ONCE]
+            found += await asyncio.gather(*(self._json(*one, names) for one in some), return_exceptions=True)
         following = offset + limit if total > offset + limit else None
-        return Page(threads=[selected(one, names) for one in found], total=total, following=following)
+        known = [one for one, _ in shown]
+        return Page(threads=[selected(one, names) for one in _readable(known, found)], total=total, following=following)
 
     async def count(self, request: Request, body: Mapping[str, Any]) -> int:
         """Return how many threads match. Raise a `Problem`."""
@@ -102,7 +107,7 @@ class ThreadSearch:
             total += 1
         return total
 
-    async def _json(self, known: KnownThread, names: list[str] | None, found: dict[str, Any] | None) -> dict[str, Any]:
+    async def _json(self, known: KnownThread, found: dict[str, Any] | None, names: list[str] | None) -> dict[str, Any]:
         if found is not None:
             return found
         if names is not None and not any(name in names for name in _NEEDS_STATE):
@@ -145,6 +150,22 @@ class ThreadSearch:
                     newest[thread_id] = run
         waiting, ids = threads.all_waiting(), rows.keys() | newest.keys()
         return [threads.known(one, rows.get(one), newest.get(one), one in waiting) for one in ids]
+
+
+def _readable(known: Sequence[KnownThread], found: Sequence[dict[str, Any] | BaseException]) -> list[dict[str, Any]]:
+    """Return threads as JSON. A thread whose state cannot be read is shown without it, so that it does not hide the others.
+
+    Raise the error if that is so for all of them: then it is not the threads.
+    """
+    failed = [one for one in found if isinstance(one, BaseException)]
+    if failed and (len(failed) == len(found) or not isinstance(failed[0], Exception)):
+        raise failed[0]
+    shown = []
+    for thread, one in zip(known, found, strict=True):
+        if isinstance(one, BaseException):
+            logger.warning("a list shows thread %s without its values, which cannot be read: %s", thread.thread_id, one)
+        shown.append(thread_json(thread, None, {}) if isinstance(one, BaseException) else one)
+    return shown
 
 
 def _is_wanted(known: KnownThread, wanted: Wanted) -> bool:
