@@ -11,8 +11,8 @@ from typing import Any
 import anyio._backends._asyncio  # noqa: F401 - see below
 import uvicorn
 
-# anyio imports its backend when it is first used, and pytest parses that module, because anyio is a plugin of it. CPython 3.11
-# fails if two threads parse at once, such as that of the server and that of its client. So it is imported here.
+# anyio imports its backend when it is first used, and pytest parses that module, because anyio is a plugin of it. CPython
+# 3.11 fails if two threads parse at once, such as that of the server and that of its client. So it is imported here.
 PATIENCE = 30.0
 
 
