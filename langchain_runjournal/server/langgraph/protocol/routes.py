@@ -19,6 +19,7 @@ from ...transport import EventStream
 from ..asked import uuid_of
 from ..run_start import waiting_run
 from ..run_views import graph_named_by, request_of
+from ..stream import check_room
 from .feed import ThreadStream
 from .readers import ThreadReaders
 from .subscription import parse_subscription
@@ -89,8 +90,7 @@ class ProtocolRoutes:
         except InvalidArgument as exc:
             about: Any = exc
             raise Problem(400, f"In the body, {about.name} must be {about.expected}.") from None
-        if self._service.open_streams >= self._service.limits.streams:
-            raise Problem(503, "Too many streams are open. Close one, or come back in a moment.", retry_after=5)
+        check_room(self._service)
         self._service.open_streams += 1
         source = ThreadStream(self._service, self._queue.records, self._readers, thread_id, asked)
         # Clients take a clean end for a lost connection, or for the end of the run: no lease.
